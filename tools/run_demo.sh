@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# What `make run` does: from a fresh machine to a trained, sampled and exported GPT.
+#
+# Every stage looks first whether its work is done, so a second run is quick and a stopped one
+# goes on where it was. Settings: DEVICE=auto|cpu|cuda; ARGS="--section.key=value ..." go to
+# train_gpt.
+set -euo pipefail
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=tools/setup/common.sh
+source "$here/setup/common.sh"
+# shellcheck source=tools/setup/device.sh
+source "$here/setup/device.sh"
+# shellcheck source=tools/setup/written_files.sh
+source "$here/setup/written_files.sh"
+
+CORPUS=datasets/python-stdlib
+PYTHON=.venv/bin/python
+NUM_STAGES=7
+stage_number=0
+stage_name=""
+
+stage() {
+    stage_number=$((stage_number + 1))
+    stage_name="$1"
+    printf '\n[%d/%d, %d s] %s\n' "$stage_number" "$NUM_STAGES" "$SECONDS" "$stage_name"
+}
+
+report_stop() {
+    local code="$?"
+    if [ "$code" -ne 0 ]; then
+        warn "make run stopped in stage $stage_number/$NUM_STAGES ($stage_name), exit status $code"
+    fi
+}
+trap report_stop EXIT
+
+# setting SECTION KEY DEFAULT: a value of run.json.
+setting() {
+    "$PYTHON" -c 'import json, sys
+print(json.load(open("run.json")).get(sys.argv[1], {}).get(sys.argv[2], sys.argv[3]))' "$@"
+}
+
+# The shards are made again when the scripts that make them or the python they read change.
+prepare_corpus() {
+    local stamp="$CORPUS/prepared-by" state
+    state="$(hash_of "$(cat tools/python_corpus.py tools/prepare_data.py)" "$("$SYSTEM_PYTHON" -V)")"
+    if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
+        say "  there already: $CORPUS/shards"
+        return 0
+    fi
+    rm -rf "$CORPUS"
+    "$PYTHON" tools/python_corpus.py --out "$CORPUS"
+    "$PYTHON" tools/prepare_data.py --input "$CORPUS/corpus.jsonl" \
+        --tokenizer "$CORPUS/tokenizer.json" --val-fraction 0.05 --test-fraction 0.02 \
+        --out "$CORPUS/shards"
+    echo "$state" >"$stamp"
+}
+
+last_checkpoint() {
+    [ -d "$1" ] || return 0
+    find "$1" -mindepth 1 -maxdepth 1 -type d -name 'checkpoint-*' | sort -V | tail -n 1
+}
+
+export_model() {
+    local checkpoint="$1" out="$2" stamp="$2.exported-from" state
+    state="$(hash_of "$checkpoint" "$(find "$checkpoint" -type f -printf '%f %s %T@\n' | sort)")"
+    if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ] && [ -d "$out" ]; then
+        say "  there already: $out"
+        return 0
+    fi
+    rm -rf "$out"
+    ./export_hf "$checkpoint" "$out"
+    echo "$state" >"$stamp"
+}
+
+summary() {
+    local checkpoint="$1" out="$2" logs="$3"
+    cat <<TEXT
+
+Done in ${SECONDS} s. Where everything is:
+  corpus, tokenizer, token shards   $CORPUS
+  configuration of the run          run.json (sample hosts file for a cluster: hosts)
+  step records, log, TensorBoard    $logs
+  last checkpoint                   $checkpoint
+  model for transformers            $out
+
+What to try next:
+  ./train_gpt --plan                        what the run needs in memory, without starting it
+  ./train_gpt --help                        every setting with its range
+  make run ARGS="--train.steps=2000"        train longer, from the last checkpoint
+  tools/prepare_data.py --help              your own text; then set data.train and data.val in run.json
+  make test                                 prove this machine's build
+TEXT
+}
+
+main() {
+    local device checkpoints checkpoint out logs arguments
+    cd "$REPO"
+    read -r -a arguments <<<"${ARGS:-}"
+
+    stage "system packages"
+    tools/setup.sh packages build
+    stage "device"
+    device="$(choose_device "${DEVICE:-auto}")"
+    say "  training on: $device"
+    stage "python environment"
+    tools/setup.sh venv run
+    stage "build ($device)"
+    tools/build.sh "$device" --link train_gpt export_hf
+    stage "corpus: the Python standard library's sources"
+    prepare_corpus
+    stage "training"
+    write_unless_edited "configs/python_stdlib_$device.json" run.json
+    write_unless_edited configs/hosts.sample hosts
+    if [ "${DEVICE:-auto}" != auto ]; then arguments+=("--train.device=$device"); fi
+    ./train_gpt run.json "${arguments[@]}"
+    stage "export to safetensors"
+    checkpoints="$(setting checkpoint dir runs/python-stdlib/checkpoints)"
+    logs="$(setting log dir runs/python-stdlib)"
+    checkpoint="$(last_checkpoint "$checkpoints")"
+    [ -n "$checkpoint" ] || die "training ended, but $checkpoints has no checkpoint-* folder" \
+        "set checkpoint.dir and checkpoint.every in run.json"
+    out="$(dirname "$checkpoints")/exported"
+    export_model "$checkpoint" "$out"
+    summary "$checkpoint" "$out" "$logs"
+}
+
+main

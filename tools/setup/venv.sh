@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# The local .venv: made from the system's python, filled from tools/requirements*.txt.
+
+# A venv whose interpreter is gone (system upgrade, moved folder) is made anew.
+ensure_interpreter() {
+    if "$REPO/.venv/bin/python" -c pass >/dev/null 2>&1; then return 0; fi
+    rm -rf "$REPO/.venv"
+    "$SYSTEM_PYTHON" -m venv "$REPO/.venv" || die \
+        "$SYSTEM_PYTHON cannot make a virtual environment in $REPO/.venv" \
+        "install the system's python3-venv (Debian) or python3 (RHEL) package"
+    say "  made .venv with $("$REPO/.venv/bin/python" -V)"
+}
+
+# install_requirements FILE: asks pip only when the file or the interpreter changed since last time.
+install_requirements() {
+    local file="$1" stamp state
+    stamp="$REPO/.venv/installed-$(basename "$file" .txt)"
+    state="$(hash_of "$(<"$file")" "$("$REPO/.venv/bin/python" -V)")"
+    if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then return 0; fi
+    "$REPO/.venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        -r "$file" </dev/null || die \
+        "pip could not install ${file#"$REPO"/} into .venv" \
+        "check the network and pip's index settings, and run this again"
+    echo "$state" >"$stamp"
+    say "  installed ${file#"$REPO"/}"
+}
+
+# ensure_venv run|test: the tests need the run's packages and some more.
+ensure_venv() {
+    ensure_interpreter
+    install_requirements "$REPO/tools/requirements.txt"
+    if [ "$1" = test ]; then install_requirements "$REPO/tools/requirements-test.txt"; fi
+}
