@@ -1,0 +1,20 @@
+# Finds nvcc in PATH, CUDA_HOME and /usr/local/cuda*, enables the CUDA language and sets
+# INGOT_HAS_CUDA to true or false (the words that build_config.h needs).
+set(INGOT_HAS_CUDA false)
+if(NOT INGOT_CUDA STREQUAL "OFF")
+    file(GLOB _cuda_roots LIST_DIRECTORIES true /usr/local/cuda /usr/local/cuda-*)
+    find_program(INGOT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin PATHS ${_cuda_roots} PATH_SUFFIXES bin)
+    if(INGOT_NVCC)
+        set(CMAKE_CUDA_COMPILER ${INGOT_NVCC})
+        set(CMAKE_CUDA_ARCHITECTURES ${INGOT_CUDA_ARCHITECTURES})
+        set(CMAKE_CUDA_STANDARD 17)
+        set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+        set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+        enable_language(CUDA)
+        find_package(CUDAToolkit REQUIRED)
+        set(INGOT_HAS_CUDA true)
+    elseif(INGOT_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "INGOT_CUDA=ON, but nvcc is not in PATH, CUDA_HOME or /usr/local/cuda*; "
+            "install the CUDA toolkit or set CUDA_HOME")
+    endif()
+endif()
