@@ -2,6 +2,7 @@
 # quick when nothing is. The work is in tools/; `make help` lists the targets.
 
 SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 DEVICE ?= auto
 ARGS ?=

@@ -43,7 +43,8 @@ print(json.load(open("run.json")).get(sys.argv[1], {}).get(sys.argv[2], sys.argv
 # The shards are made again when the scripts that make them or the python they read change.
 prepare_corpus() {
     local stamp="$CORPUS/prepared-by" state
-    state="$(hash_of "$(cat tools/python_corpus.py tools/prepare_data.py)" "$("$SYSTEM_PYTHON" -V)")"
+    state="$(hash_of "$(cat tools/python_corpus.py tools/prepare_data.py tools/ingot_data/*.py)" \
+        "$("$SYSTEM_PYTHON" -V)")"
     if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
         say "  there already: $CORPUS/shards"
         return 0

@@ -15,8 +15,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 REAL_TOOLS = (
-    "awk basename bash cat chmod cmp cp cut dirname env expand find grep head ln ls mkdir mv nproc "
-    "paste printf readlink rm sed sh sha256sum sort tail touch tr uname wc xargs"
+    "awk basename bash cat chmod cmp cp cut dirname env expand find grep head ln ls mkdir mktemp mv nproc "
+    "paste printf readlink rm sed sh sha256sum sort tail tee touch tr uname wc xargs"
 ).split()
 
 # The headers that a probe finds; the fake package managers add to this file.
@@ -111,6 +111,8 @@ class Machine:
             (folder / name).write_text("")
         shutil.copytree(REPO / "tools", self.repo / "tools", ignore=lambda *_: ["__pycache__"])
         shutil.copytree(REPO / "configs", self.repo / "configs")
+        shutil.copytree(REPO / ".ci", self.repo / ".ci")
+        shutil.copy(REPO / "Makefile", self.repo)
         self.env = {
             "PATH": str(self.bin),
             "MACHINE": str(folder),
@@ -181,8 +183,15 @@ class Machine:
 
     def run(self, *command, **env):
         """Runs a script of the clone without a terminal; returns the finished process."""
+        return self.start("bash", *command, **env)
+
+    def make(self, target, **env):
+        """Runs the real make on the clone's Makefile."""
+        return self.start("/usr/bin/make", "--no-print-directory", target, **env)
+
+    def start(self, *command, **env):
         return subprocess.run(
-            ["bash", *command],
+            list(command),
             cwd=self.repo,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,

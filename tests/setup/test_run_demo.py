@@ -38,7 +38,13 @@ def clone(machine):
     machine.fake("export_hf", 'mkdir -p "$2"', machine.shelf)
     python = (machine.bin / "python3").read_text().split("\n", 2)
     machine.put("bin/python3", "\n".join([*python[:2], FAKE_DATA, python[2]]))
-    for name in ("requirements.txt", "requirements-test.txt", "python_corpus.py", "prepare_data.py"):
+    for name in (
+        "requirements.txt",
+        "requirements-test.txt",
+        "python_corpus.py",
+        "prepare_data.py",
+        "ingot_data/shards.py",
+    ):
         machine.put(f"repo/tools/{name}", "# of the test\n")
     return machine
 
@@ -90,9 +96,10 @@ def test_a_new_checkpoint_is_exported_again(clone):
     assert "checkpoint-2000" in clone.calls("export_hf")[0]
 
 
-def test_the_corpus_is_made_again_when_its_script_changes(clone):
+@pytest.mark.parametrize("script", ["python_corpus.py", "prepare_data.py", "ingot_data/shards.py"])
+def test_the_corpus_is_made_again_when_a_script_of_it_changes(clone, script):
     make_run(clone)
-    clone.put("repo/tools/prepare_data.py", "# changed\n")
+    clone.put(f"repo/tools/{script}", "# changed\n")
     clone.forget()
     make_run(clone)
     assert len([c for c in clone.calls("python") if "prepare_data.py" in c]) == 1
