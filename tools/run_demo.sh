@@ -44,7 +44,7 @@ print(json.load(open("run.json")).get(sys.argv[1], {}).get(sys.argv[2], sys.argv
 prepare_corpus() {
     local stamp="$CORPUS/prepared-by" state
     state="$(hash_of "$(cat tools/python_corpus.py tools/prepare_data.py tools/ingot_data/*.py)" \
-        "$("$SYSTEM_PYTHON" -V)")"
+        "$("$PYTHON" -V)")"
     if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
         say "  there already: $CORPUS/shards"
         return 0

@@ -89,7 +89,7 @@ json-devel header nlohmann/json.hpp
 cli11-devel header CLI/CLI.hpp
 xxhash-devel header xxhash.h
 openblas-devel header cblas.h
-python3 ensurepip -
+python3.11 ensurepip -
 """
 HEADERS = ["doctest/doctest.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "cblas.h"]
 

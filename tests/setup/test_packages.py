@@ -133,7 +133,7 @@ def test_centos_enables_crb_and_epel_before_it_installs(machine):
         "dnf -y install dnf-plugins-core epel-release",
         "dnf config-manager --set-enabled crb",
         "dnf -y install gcc-c++ cmake ninja-build make git doctest-devel json-devel cli11-devel "
-        "xxhash-devel openblas-devel python3",
+        "xxhash-devel openblas-devel python3.11",
     ]
 
 

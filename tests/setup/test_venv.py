@@ -56,8 +56,26 @@ def test_a_failing_pip_stops_names_the_list_and_is_tried_again(clone):
     assert clone.run("tools/setup.sh", "venv", "run").returncode == 0
 
 
-def test_a_system_without_a_usable_python_is_told_the_package(clone):
-    done = clone.run("tools/setup.sh", "venv", "run", INGOT_PYTHON="/nowhere/python3")
+def test_a_system_without_a_usable_python_is_told_version_and_package(clone):
+    clone.fake("python3", "exit 1", clone.root / "usr/bin")
+    done = clone.run("tools/setup.sh", "venv", "run", INGOT_PYTHON="")
     assert done.returncode == 1
-    assert "/nowhere/python3 cannot make a virtual environment" in done.stderr
+    assert "there is no python 3.11 or newer in /usr/bin" in done.stderr
+    assert "python3 (Debian) or python3.11 (RHEL)" in done.stderr
+
+
+def test_a_newer_python_beside_an_old_one_is_taken(clone):
+    real = clone.folder / "bin/python3"
+    clone.fake("python3", "exit 1", clone.root / "usr/bin")
+    (clone.root / "usr/bin/python3.11").symlink_to(real)
+    assert clone.run("tools/setup.sh", "venv", "run", INGOT_PYTHON="").returncode == 0
+    assert [c for c in clone.calls("python3.11") if "-m venv" in c] != []
+
+
+def test_a_python_that_cannot_make_a_venv_is_named(clone):
+    python = clone.put("half/python3", '#!/bin/bash\n[ "$1" = -c ]\n')
+    python.chmod(0o755)
+    done = clone.run("tools/setup.sh", "venv", "run", INGOT_PYTHON=str(python))
+    assert done.returncode == 1
+    assert f"{python} cannot make a virtual environment" in done.stderr
     assert "python3-venv (Debian)" in done.stderr

@@ -6,9 +6,8 @@
 
 REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 SYSTEM_ROOT="${INGOT_SETUP_ROOT:-}"
-# The system's own python: it is the one whose packages apt and dnf manage.
-SYSTEM_PYTHON="${INGOT_PYTHON:-/usr/bin/python3}"
-export REPO SYSTEM_ROOT SYSTEM_PYTHON
+MIN_PYTHON=3.11
+export REPO SYSTEM_ROOT MIN_PYTHON
 
 say() { printf '%s\n' "$*"; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
@@ -29,3 +28,19 @@ version_at_least() {
 
 # hash_of TEXT...: a short name for the state that a stamp file stands for.
 hash_of() { printf '%s\n' "$@" | sha256sum | cut -c 1-16; }
+
+# The python to make .venv from: INGOT_PYTHON, or the first of the system's that is new enough. It is
+# never one of a version manager: apt and dnf look after the system's own. RHEL 9 has 3.9 as python3
+# and newer ones beside it. Fails where there is none.
+system_python() {
+    local candidate
+    for candidate in "${INGOT_PYTHON:-}" "$SYSTEM_ROOT"/usr/bin/python3{,.11,.12,.13,.14}; do
+        [ -x "$candidate" ] || continue
+        if "$candidate" -c "import sys; sys.exit(sys.version_info < (${MIN_PYTHON/./, }))" 2>/dev/null
+        then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}

@@ -42,7 +42,7 @@ require_working_cuda() {
     release="$(nvcc_release "$nvcc" || true)"
     [ -n "$release" ] || die "$nvcc does not run: '$nvcc --version' names no release" \
         "repair the CUDA toolkit; $or_cpu"
-    if ! report="$("$SYSTEM_PYTHON" "$REPO/tools/setup/cuda_probe.py" --toolkit "$release" 2>&1)"; then
+    if ! report="$("$(system_python || echo python3)" "$REPO/tools/setup/cuda_probe.py" --toolkit "$release" 2>&1)"; then
         die "PCI device $pci is an NVIDIA GPU, but it cannot be used: $report" \
             "see what nvidia-smi says and repair or reload the driver; $or_cpu"
     fi

@@ -17,7 +17,7 @@ build header  nlohmann/json.hpp    nlohmann-json3-dev     json-devel
 build header  CLI/CLI.hpp          libcli11-dev           cli11-devel
 build header  xxhash.h             libxxhash-dev          xxhash-devel
 build header  cblas.h              libopenblas-openmp-dev openblas-devel
-build python  ensurepip            python3-venv           python3
+build python  ensurepip            python3-venv           python3.11
 ci    command g++-11               g++-11                 gcc-c++
 ci    command clang-format-14      clang-format-14        clang-tools-extra
 ci    command shellcheck           shellcheck             ShellCheck
@@ -40,12 +40,17 @@ probe_header() {
         g++ -std=c++20 -fsyntax-only -I/usr/include/openblas -x c++ - 2>/dev/null
 }
 
+probe_python() {
+    local python
+    python="$(system_python)" && "$python" -c "import venv, $1" >/dev/null 2>&1
+}
+
 probe() {
     case "$1" in
         command) have "$2" ;;
         version) probe_version "$2" ;;
         header) probe_header "$2" ;;
-        python) "$SYSTEM_PYTHON" -c "import venv, $2" >/dev/null 2>&1 ;;
+        python) probe_python "$2" ;;
     esac
 }
 

@@ -4,10 +4,14 @@
 # A venv whose interpreter is gone (system upgrade, moved folder) is made anew.
 ensure_interpreter() {
     if "$REPO/.venv/bin/python" -c pass >/dev/null 2>&1; then return 0; fi
+    local python
+    python="$(system_python)" || die \
+        "there is no python $MIN_PYTHON or newer in /usr/bin" \
+        "install python3 (Debian) or python3.11 (RHEL), or name one with INGOT_PYTHON=PATH"
     rm -rf "$REPO/.venv"
-    "$SYSTEM_PYTHON" -m venv "$REPO/.venv" || die \
-        "$SYSTEM_PYTHON cannot make a virtual environment in $REPO/.venv" \
-        "install the system's python3-venv (Debian) or python3 (RHEL) package"
+    "$python" -m venv "$REPO/.venv" || die \
+        "$python cannot make a virtual environment in $REPO/.venv" \
+        "install the package python3-venv (Debian) or python3.11 (RHEL)"
     say "  made .venv with $("$REPO/.venv/bin/python" -V)"
 }
 
