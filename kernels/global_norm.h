@@ -5,7 +5,7 @@
 //   clip_by_global_norm   norm = sqrt(sum of squares) * inv_tokens
 //                         factor = inv_tokens * (max_norm > 0 and norm > max_norm ?
 //                                                max_norm / norm : 1)
-//                         is_finite = norm is finite
+//                         is_finite = norm and loss are finite
 //
 // Errors: global_norm.shape, global_norm.dtype, global_norm.scratch, op.device, op.missing.
 #pragma once
@@ -27,6 +27,7 @@ std::int64_t squared_norm_scratch_bytes(Device device, std::int64_t numel);
 struct ClipByGlobalNorm {
     Tensor scalars;       // (kNumStepScalars) f32: reads kInvTokens, kMaxNorm; writes the rest
     ConstTensor squares;  // (n) f32, sums of squares of n parts of the gradient
+    ConstTensor loss;     // (1) f32, must be finite too; or a null view
 };
 void clip_by_global_norm(Stream stream, const ClipByGlobalNorm& args);
 
