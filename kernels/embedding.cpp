@@ -1,0 +1,222 @@
+#include "kernels/embedding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/contract.h"
+
+namespace ingot {
+namespace {
+
+// What forward and backward have in common: activations (B, T, C), their ids, and the tables.
+struct EmbeddingTensors {
+    ConstTensor activations;  // (B, T, C)
+    ConstTensor ids;          // (B, T)
+    ConstTensor tokens;       // (Vp, C)
+    ConstTensor positions;    // (max T, C) or null
+};
+
+struct EmbeddingNames {
+    std::string op, activations, tokens, positions;
+};
+
+void check_tables(Stream stream, const EmbeddingTensors& t, const EmbeddingNames& names) {
+    const std::int64_t T = t.activations.dim(1);
+    const std::int64_t C = t.activations.dim(2);
+    const std::string tokens = names.op + ": " + names.tokens;
+    contract::require_on_device(stream, t.tokens, tokens.c_str());
+    contract::require_float("embedding.dtype", t.tokens, tokens.c_str());
+    ENSURE(t.tokens.num_dims == 2 && t.tokens.dim(1) == C, "embedding.shape", tokens, " is ",
+           t.tokens.shape_string(), ", must have rows of C=", C, ", the width of ",
+           names.activations);
+    if (!t.positions) return;
+    const std::string positions = names.op + ": " + names.positions;
+    contract::require_on_device(stream, t.positions, positions.c_str());
+    contract::require_dtype("embedding.dtype", t.positions, t.tokens.dtype, positions.c_str());
+    ENSURE(t.positions.num_dims == 2 && t.positions.dim(1) == C, "embedding.shape", positions,
+           " is ", t.positions.shape_string(), ", must have rows of C=", C, ", the width of ",
+           names.activations);
+    ENSURE(T <= t.positions.dim(0), "embedding.shape", names.op, ": T = ", T, ", but ",
+           names.positions, " has ", t.positions.dim(0),
+           " rows; use a sequence that fits into the model's context");
+}
+
+void check_embedding(Stream stream, const EmbeddingTensors& t, const EmbeddingNames& names) {
+    const std::string activations = names.op + ": " + names.activations;
+    contract::require_on_device(stream, t.activations, activations.c_str());
+    contract::require_float("embedding.dtype", t.activations, activations.c_str());
+    ENSURE(t.activations.num_dims == 3, "embedding.shape", activations, " is ",
+           t.activations.shape_string(), ", must be (B, T, C)");
+    const std::string ids = names.op + ": ids";
+    contract::require_on_device(stream, t.ids, ids.c_str());
+    contract::require_dtype("embedding.dtype", t.ids, DType::i32, ids.c_str());
+    contract::require_shape("embedding.shape", t.ids, {t.activations.dim(0), t.activations.dim(1)},
+                            ids.c_str());
+    check_tables(stream, t, names);
+}
+
+void check(Stream stream, const EmbeddingForward& a) {
+    check_embedding(stream, {a.out, a.ids, a.wte, a.wpe},
+                    {"embedding_forward", "out", "wte", "wpe"});
+    contract::require_dtype("embedding.dtype", a.wte, a.out.dtype, "embedding_forward: wte");
+}
+
+void check(Stream stream, const EmbeddingBackward& a) {
+    check_embedding(stream, {a.dout, a.ids, a.dwte, a.dwpe},
+                    {"embedding_backward", "dout", "dwte", "dwpe"});
+    const std::int64_t scratch_bytes = embedding_backward_scratch_bytes(
+        stream.device(), a.ids.numel(), a.dwte.dim(0), a.dwte.dim(1));
+    contract::require_scratch("embedding.scratch", stream, a.scratch, scratch_bytes,
+                              "embedding_backward: scratch");
+}
+
+constexpr std::int32_t kEndOfList = -1;
+
+// The rows of dout that make up one row of a gradient, in order: first, next(first), ...
+// G is the gradient's type, A that of dout. Without rows the gradient is set to 0 or left alone.
+template <class G, class A, class Next>
+void sum_rows(G* gradient,
+              const A* dout,
+              std::int64_t C,
+              std::int32_t first,
+              const Next& next,
+              bool accumulate) {
+    constexpr std::int64_t kColumns = 128;  // one block's sums stay in the first-level cache
+    if (first == kEndOfList) {
+        if (!accumulate) std::fill_n(gradient, C, from_float<G>(0.0F));
+        return;
+    }
+    for (std::int64_t begin = 0; begin < C; begin += kColumns) {
+        const std::int64_t count = std::min(kColumns, C - begin);
+        float sums[kColumns] = {};
+        for (std::int32_t row = first; row != kEndOfList; row = next(row)) {
+            const A* values = dout + row * C + begin;
+#pragma omp simd
+            for (std::int64_t i = 0; i < count; ++i)
+                sums[i] += to_float(values[i]);
+        }
+        for (std::int64_t i = 0; i < count; ++i) {
+            const float old = accumulate ? to_float(gradient[begin + i]) : 0.0F;
+            gradient[begin + i] = from_float<G>(old + sums[i]);
+        }
+    }
+}
+
+// scratch becomes one linked list of positions per row of dwte, in increasing order.
+struct PositionLists {
+    std::int32_t* first;  // (Vp)
+    std::int32_t* next;   // (B * T)
+};
+
+PositionLists list_positions(const EmbeddingBackward& a) {
+    const std::int64_t Vp = a.dwte.dim(0);
+    const std::int32_t* ids = a.ids.ptr<std::int32_t>();
+    PositionLists lists{};
+    lists.first = static_cast<std::int32_t*>(a.scratch.data);
+    lists.next = lists.first + Vp;
+    std::fill_n(lists.first, Vp, kEndOfList);
+    for (std::int64_t n = a.ids.numel() - 1; n >= 0; --n) {
+        lists.next[n] = lists.first[ids[n]];
+        lists.first[ids[n]] = static_cast<std::int32_t>(n);
+    }
+    return lists;
+}
+
+template <class A, class G>
+void token_gradient(const EmbeddingBackward& a) {
+    const std::int64_t C = a.dout.dim(2);
+    const std::int64_t Vp = a.dwte.dim(0);
+    const A* dout = a.dout.ptr<A>();
+    G* dwte = a.dwte.ptr<G>();
+    const PositionLists lists = list_positions(a);
+    const auto next = [&](std::int32_t row) { return lists.next[row]; };
+#pragma omp parallel for schedule(dynamic, 64)
+    for (std::int64_t v = 0; v < Vp; ++v)
+        sum_rows(dwte + v * C, dout, C, lists.first[v], next, a.accumulate_dwte);
+}
+
+template <class A, class G>
+void position_gradient(const EmbeddingBackward& a) {
+    const std::int64_t N = a.ids.numel();
+    const std::int64_t T = a.dout.dim(1);
+    const std::int64_t C = a.dout.dim(2);
+    const A* dout = a.dout.ptr<A>();
+    G* dwpe = a.dwpe.ptr<G>();
+    const auto next = [&](std::int32_t row) {
+        return row + T < N ? static_cast<std::int32_t>(row + T) : kEndOfList;
+    };
+#pragma omp parallel for schedule(static)
+    for (std::int64_t t = 0; t < a.dwpe.dim(0); ++t) {
+        const bool is_used = t < T && N > 0;
+        sum_rows(dwpe + t * C, dout, C, is_used ? static_cast<std::int32_t>(t) : kEndOfList, next,
+                 a.accumulate_dwpe);
+    }
+}
+
+}  // namespace
+
+void embedding_forward(Stream stream, const EmbeddingForward& args) {
+    check(stream, args);
+    if constexpr (kHasCuda) {
+        if (stream.device() == Device::cuda) return cuda::embedding_forward(stream, args);
+    }
+    stream.run([args] { cpu::embedding_forward(args); });
+}
+
+void embedding_backward(Stream stream, const EmbeddingBackward& args) {
+    check(stream, args);
+    if constexpr (kHasCuda) {
+        if (stream.device() == Device::cuda) return cuda::embedding_backward(stream, args);
+    }
+    stream.run([args] { cpu::embedding_backward(args); });
+}
+
+std::int64_t embedding_backward_scratch_bytes(Device device,
+                                              std::int64_t num_tokens,
+                                              std::int64_t Vp,
+                                              std::int64_t C) {
+    if constexpr (kHasCuda) {
+        if (device == Device::cuda) {
+            return cuda::embedding_backward_scratch_bytes(num_tokens, Vp, C);
+        }
+    }
+    return (Vp + num_tokens) * static_cast<std::int64_t>(sizeof(std::int32_t));
+}
+
+namespace cpu {
+
+void embedding_forward(const EmbeddingForward& a) {
+    dispatch_float(a.out.dtype, [&](auto zero) {
+        using A = decltype(zero);
+        const std::int64_t N = a.ids.numel();
+        const std::int64_t T = a.out.dim(1);
+        const std::int64_t C = a.out.dim(2);
+        const std::int32_t* ids = a.ids.ptr<std::int32_t>();
+#pragma omp parallel for schedule(static)
+        for (std::int64_t n = 0; n < N; ++n) {
+            const A* token = a.wte.ptr<A>() + ids[n] * C;
+            A* out = a.out.ptr<A>() + n * C;
+            if (!a.wpe) {
+                std::copy_n(token, C, out);
+                continue;
+            }
+            const A* position = a.wpe.ptr<A>() + (n % T) * C;
+            for (std::int64_t i = 0; i < C; ++i)
+                out[i] = from_float<A>(to_float(token[i]) + to_float(position[i]));
+        }
+    });
+}
+
+void embedding_backward(const EmbeddingBackward& a) {
+    dispatch_float(a.dout.dtype, [&](auto activation) {
+        dispatch_float(a.dwte.dtype, [&](auto gradient) {
+            using A = decltype(activation);
+            using G = decltype(gradient);
+            token_gradient<A, G>(a);
+            if (a.dwpe) position_gradient<A, G>(a);
+        });
+    });
+}
+
+}  // namespace cpu
+}  // namespace ingot
