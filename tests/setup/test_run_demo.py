@@ -18,12 +18,22 @@ esac
 FAKE_TRAIN = """
 [ ! -e "$MACHINE/training_fails" ] || exit 3
 mkdir -p runs/python-stdlib/checkpoints/checkpoint-{500,1000}
+cat >runs/python-stdlib/metrics.jsonl <<'END'
+{"step": 1, "loss": 8.3}
+{"step": 1000, "loss": 3.9}
+{"step": 1000, "val_loss": 4.1}
+{"step": 1000, "test_loss": 4.2}
+END
 """
 # The stand-ins for the data tools; the rest of FAKE_PYTHON applies after them.
 FAKE_DATA = """
 case "$*" in
     *python_corpus.py*) mkdir -p datasets/python-stdlib; exit 0 ;;
-    *prepare_data.py*) mkdir -p datasets/python-stdlib/shards; exit 0 ;;
+    *prepare_data.py*)
+        mkdir -p datasets/python-stdlib/shards
+        echo '{"ngram_losses": {"unigram": 6.6, "bigram": 4.4, "trigram": 3.9}}' \
+            >datasets/python-stdlib/shards/dataset.json
+        exit 0 ;;
 esac
 """
 NVCC = 'echo "Cuda compilation tools, release 13.0, V13.0.88"'
@@ -72,6 +82,37 @@ def test_a_fresh_clone_is_trained_and_exported(clone):
     assert (clone.repo / "train_gpt").resolve() == clone.repo / "build/cpu/train_gpt"
 
 
+def test_the_end_compares_the_losses_with_the_n_gram_bars(clone):
+    said = make_run(clone)
+    assert "training loss     8.300 -> 3.900" in said
+    assert "validation loss   4.100" in said
+    assert "test loss         4.200" in said
+    assert "bigram   loss     4.400: the model is below it" in said
+    assert "trigram  loss     3.900: the model is not below it" in said
+
+
+def test_a_model_that_is_no_better_than_counting_tokens_is_an_error(clone):
+    clone.fake("train_gpt", FAKE_TRAIN.replace('"val_loss": 4.1', '"val_loss": 6.7'), clone.shelf)
+    done = clone.run("tools/run_demo.sh")
+    assert done.returncode == 1
+    assert "validation loss 6.700 is not below the unigram loss 6.600" in done.stderr
+
+
+def test_a_run_cut_short_by_its_arguments_is_told_and_no_error(clone):
+    clone.fake("train_gpt", FAKE_TRAIN.replace('"val_loss": 4.1', '"val_loss": 6.7'), clone.shelf)
+    done = clone.run("tools/run_demo.sh", ARGS="--train.steps=3")
+    assert done.returncode == 0
+    assert "is not below the unigram loss" in done.stderr
+
+
+def test_a_run_on_other_data_is_not_compared_with_the_demo_s_bars(clone):
+    clone.put(
+        "repo/run.json",
+        '{"data": {"val": "mine/val*.bin"}, "checkpoint": {"dir": "runs/python-stdlib/checkpoints"}}',
+    )
+    assert "unigram" not in make_run(clone)
+
+
 def test_without_a_gpu_no_cuda_is_built_even_where_nvcc_is(clone):
     clone.fake("nvcc", NVCC)
     make_run(clone)
@@ -83,7 +124,7 @@ def test_a_second_run_touches_neither_network_nor_corpus_nor_export(clone):
     clone.forget()
     make_run(clone)
     assert clone.calls("apt-get", "sudo", "export_hf") == []
-    assert [c for c in clone.calls("python") if "pip" in c or "tools/" in c] == []
+    assert [c for c in clone.calls("python") if "pip" in c or "--out" in c] == []
     assert [c for c in clone.calls("cmake") if "--preset" in c] == []
     assert clone.calls("train_gpt") == ["train_gpt run.json"]
 

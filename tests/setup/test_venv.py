@@ -30,9 +30,10 @@ def test_the_tests_add_their_own_packages(clone):
     assert pip_calls(clone) == [f"{clone.repo}/tools/requirements-test.txt"]
 
 
-def test_a_changed_list_is_installed_again(clone):
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-arrow.txt"])
+def test_a_changed_list_is_installed_again(clone, name):
     assert clone.run("tools/setup.sh", "venv", "run").returncode == 0
-    clone.put("repo/tools/requirements.txt", "numpy\ntokenizers\n")
+    clone.put(f"repo/tools/{name}", "numpy\ntokenizers\n")
     clone.forget()
     assert clone.run("tools/setup.sh", "venv", "run").returncode == 0
     assert len(pip_calls(clone)) == 1

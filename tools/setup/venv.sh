@@ -15,11 +15,12 @@ ensure_interpreter() {
     say "  made .venv with $("$REPO/.venv/bin/python" -V)"
 }
 
-# install_requirements FILE: asks pip only when the file or the interpreter changed since last time.
+# install_requirements FILE: asks pip only when a list or the interpreter changed since last time.
+# (All lists count: they include each other.)
 install_requirements() {
     local file="$1" stamp state
     stamp="$REPO/.venv/installed-$(basename "$file" .txt)"
-    state="$(hash_of "$(<"$file")" "$("$REPO/.venv/bin/python" -V)")"
+    state="$(hash_of "$(cat "$REPO"/tools/requirements*.txt)" "$("$REPO/.venv/bin/python" -V)")"
     if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then return 0; fi
     "$REPO/.venv/bin/python" -m pip install --quiet --disable-pip-version-check \
         -r "$file" </dev/null || die \
