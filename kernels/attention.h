@@ -1,5 +1,5 @@
 // Causal self-attention with grouped-query heads, without a T x T matrix in memory (Dao, "Flash-
-// Attention-2", arXiv 2307.08691; the CPU reference keeps one row of scores).
+// Attention-2", arXiv 2307.08691); both backends keep one block of scores.
 //
 //   head h of NH reads key/value head h / (NH / NKV)
 //   s[i, j] = scale * q_i . k_j for j <= i        lse_i = log sum_{j <= i} exp s[i, j]
