@@ -17,6 +17,7 @@ source "$here/setup/written_files.sh"
 CORPUS=datasets/python-stdlib
 PYTHON=.venv/bin/python
 NUM_STAGES=7
+arguments=()
 stage_number=0
 stage_name=""
 
@@ -34,10 +35,10 @@ report_stop() {
 }
 trap report_stop EXIT
 
-# setting SECTION KEY DEFAULT: a value of run.json.
+# setting FILE SECTION KEY DEFAULT: a value of a configuration.
 setting() {
     "$PYTHON" -c 'import json, sys
-print(json.load(open("run.json")).get(sys.argv[1], {}).get(sys.argv[2], sys.argv[3]))' "$@"
+print(json.load(open(sys.argv[1])).get(sys.argv[2], {}).get(sys.argv[3], sys.argv[4]))' "$@"
 }
 
 # The shards are made again when the scripts that make them or the python they read change.
@@ -55,6 +56,43 @@ prepare_corpus() {
         --tokenizer "$CORPUS/tokenizer.json" --val-fraction 0.05 --test-fraction 0.02 \
         --out "$CORPUS/shards"
     echo "$state" >"$stamp"
+}
+
+# choose_run_folder STATE: prints the folder of a finished run of exactly this state, or of a new
+# one: log.dir, else log.dir-2, log.dir-3, ... A folder that holds another run is left alone.
+choose_run_folder() {
+    local state="$1" base folder number=1 argument
+    base="$(setting run.json log dir runs/default)"
+    for argument in "${arguments[@]}"; do
+        if [[ "$argument" == --log.dir=* ]]; then
+            echo "${argument#--log.dir=}"
+            return 0
+        fi
+    done
+    folder="$base"
+    while [ -e "$folder/config.json" ] && ! is_finished "$folder" "$state"; do
+        number=$((number + 1))
+        folder="$base-$number"
+    done
+    echo "$folder"
+}
+
+is_finished() { [ -r "$1/finished" ] && [ "$(<"$1/finished")" = "$2" ]; }
+
+# What decides the outcome of a training run, as far as the user sets it.
+run_state() { hash_of "$(<run.json)" "${arguments[*]-}" "$(cat "$CORPUS/prepared-by")"; }
+
+# train FOLDER STATE: does nothing when the folder's run is finished.
+train() {
+    local folder="$1" state="$2" place=("--log.dir=$1")
+    if is_finished "$folder" "$state"; then
+        say "  trained already: $folder (other settings make a new run: edit run.json or give ARGS)"
+        return 0
+    fi
+    say "  run folder: $folder"
+    if [[ " ${arguments[*]-}" == *" --log.dir="* ]]; then place=(); fi
+    ./train_gpt run.json "${arguments[@]}" "${place[@]}"
+    echo "$state" >"$folder/finished"
 }
 
 last_checkpoint() {
@@ -76,7 +114,7 @@ export_model() {
 
 # The n-gram bars belong to the demo's own validation set; a run cut short by ARGS may miss them.
 report_losses() {
-    if [[ "$(setting data val "")" == "$CORPUS"/* ]]; then
+    if [[ "$(setting "$1/config.json" data val "")" == "$CORPUS"/* ]]; then
         "$PYTHON" tools/demo_result.py "$1/metrics.jsonl" "$CORPUS/shards/dataset.json" ||
             [ -n "${ARGS:-}" ]
     fi
@@ -98,14 +136,14 @@ Where everything is:
 What to try next:
   ./train_gpt --plan                        what the run needs in memory, without starting it
   ./train_gpt --help                        every setting with its range
-  make run ARGS="--train.steps=2000"        train longer, from the last checkpoint
+  make run ARGS="--train.steps=2000"        train longer, in a run folder of its own
   tools/prepare_data.py --help              your own text; then set data.train and data.val in run.json
   make test                                 prove this machine's build
 TEXT
 }
 
 main() {
-    local device checkpoints checkpoint out logs arguments
+    local device state logs checkpoints checkpoint
     cd "$REPO"
     read -r -a arguments <<<"${ARGS:-}"
 
@@ -124,16 +162,16 @@ main() {
     write_unless_edited "configs/python_stdlib_$device.json" run.json
     write_unless_edited configs/hosts.sample hosts
     if [ "${DEVICE:-auto}" != auto ]; then arguments+=("--train.device=$device"); fi
-    ./train_gpt run.json "${arguments[@]}"
+    state="$(run_state)"
+    logs="$(choose_run_folder "$state")"
+    train "$logs" "$state"
     stage "export to safetensors"
-    checkpoints="$(setting checkpoint dir runs/python-stdlib/checkpoints)"
-    logs="$(setting log dir runs/python-stdlib)"
+    checkpoints="$(setting "$logs/config.json" checkpoint dir "$logs/checkpoints")"
     checkpoint="$(last_checkpoint "$checkpoints")"
     [ -n "$checkpoint" ] || die "training ended, but $checkpoints has no checkpoint-* folder" \
-        "set checkpoint.dir and checkpoint.every in run.json"
-    out="$(dirname "$checkpoints")/exported"
-    export_model "$checkpoint" "$out"
-    summary "$checkpoint" "$out" "$logs"
+        "look at the last lines above, and at checkpoint.dir in run.json"
+    export_model "$checkpoint" "$logs/exported"
+    summary "$checkpoint" "$logs/exported" "$logs"
 }
 
 main

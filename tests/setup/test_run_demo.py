@@ -17,8 +17,10 @@ esac
 """
 FAKE_TRAIN = """
 [ ! -e "$MACHINE/training_fails" ] || exit 3
-mkdir -p runs/python-stdlib/checkpoints/checkpoint-{500,1000}
-cat >runs/python-stdlib/metrics.jsonl <<'END'
+for word in "$@"; do case "$word" in --log.dir=*) folder="${word#--log.dir=}" ;; esac; done
+mkdir -p "$folder"/checkpoints/checkpoint-{500,1000}
+cp "$1" "$folder/config.json"
+cat >"$folder/metrics.jsonl" <<'END'
 {"step": 1, "loss": 8.3}
 {"step": 1000, "loss": 3.9}
 {"step": 1000, "val_loss": 4.1}
@@ -72,7 +74,7 @@ def test_a_fresh_clone_is_trained_and_exported(clone):
         f"cmake --build {clone.repo}/build/cpu --parallel "
         f"{clone.calls('cmake')[-1].split()[4]} --target train_gpt export_hf",
     ]
-    assert clone.calls("train_gpt") == ["train_gpt run.json"]
+    assert clone.calls("train_gpt") == ["train_gpt run.json --log.dir=runs/python-stdlib"]
     assert clone.calls("export_hf") == [
         "export_hf runs/python-stdlib/checkpoints/checkpoint-1000 runs/python-stdlib/exported"
     ]
@@ -106,10 +108,7 @@ def test_a_run_cut_short_by_its_arguments_is_told_and_no_error(clone):
 
 
 def test_a_run_on_other_data_is_not_compared_with_the_demo_s_bars(clone):
-    clone.put(
-        "repo/run.json",
-        '{"data": {"val": "mine/val*.bin"}, "checkpoint": {"dir": "runs/python-stdlib/checkpoints"}}',
-    )
+    clone.put("repo/run.json", '{"data": {"val": "mine/val*.bin"}}')
     assert "unigram" not in make_run(clone)
 
 
@@ -119,14 +118,13 @@ def test_without_a_gpu_no_cuda_is_built_even_where_nvcc_is(clone):
     assert [call for call in clone.calls("cmake") if "build/cuda" in call or "preset cuda" in call] == []
 
 
-def test_a_second_run_touches_neither_network_nor_corpus_nor_export(clone):
+def test_a_second_run_touches_neither_network_nor_corpus_nor_training_nor_export(clone):
     make_run(clone)
     clone.forget()
     make_run(clone)
-    assert clone.calls("apt-get", "sudo", "export_hf") == []
+    assert clone.calls("apt-get", "sudo", "train_gpt", "export_hf") == []
     assert [c for c in clone.calls("python") if "pip" in c or "--out" in c] == []
     assert [c for c in clone.calls("cmake") if "--preset" in c] == []
-    assert clone.calls("train_gpt") == ["train_gpt run.json"]
 
 
 def test_a_new_checkpoint_is_exported_again(clone):
@@ -135,6 +133,33 @@ def test_a_new_checkpoint_is_exported_again(clone):
     (clone.repo / "runs/python-stdlib/checkpoints/checkpoint-2000").mkdir()
     make_run(clone)
     assert "checkpoint-2000" in clone.calls("export_hf")[0]
+
+
+def test_other_settings_make_a_run_of_their_own_and_leave_the_first_alone(clone):
+    make_run(clone)
+    clone.forget()
+    said = make_run(clone, ARGS="--train.steps=9")
+    assert clone.calls("train_gpt") == [
+        "train_gpt run.json --train.steps=9 --log.dir=runs/python-stdlib-2"
+    ]
+    assert "runs/python-stdlib-2/exported" in said
+    clone.forget()
+    assert "trained already: runs/python-stdlib " in make_run(clone)
+    assert "trained already: runs/python-stdlib-2 " in make_run(clone, ARGS="--train.steps=9")
+    assert clone.calls("train_gpt") == []
+
+
+def test_a_run_that_was_interrupted_is_left_alone_and_a_new_one_made(clone):
+    clone.put("repo/runs/python-stdlib/config.json", "{}")
+    make_run(clone)
+    assert clone.calls("train_gpt") == ["train_gpt run.json --log.dir=runs/python-stdlib-2"]
+
+
+def test_a_named_run_folder_is_the_user_s_choice(clone):
+    clone.put("repo/runs/mine/config.json", "{}")
+    make_run(clone, ARGS="--log.dir=runs/mine")
+    assert clone.calls("train_gpt") == ["train_gpt run.json --log.dir=runs/mine"]
+    assert (clone.repo / "runs/mine/exported").is_dir()
 
 
 @pytest.mark.parametrize("script", ["python_corpus.py", "prepare_data.py", "ingot_data/shards.py"])
@@ -161,7 +186,7 @@ def test_an_edited_run_json_and_hosts_are_kept_and_said(clone):
 
 
 def test_a_run_json_that_was_there_before_is_kept(clone):
-    mine = '{"checkpoint": {"dir": "runs/python-stdlib/checkpoints"}}'
+    mine = '{"log": {"dir": "runs/mine"}}'
     clone.put("repo/run.json", mine)
     assert "kept run.json" in make_run(clone)
     assert (clone.repo / "run.json").read_text() == mine
@@ -186,7 +211,8 @@ def test_arguments_and_a_chosen_device_reach_the_trainer(clone):
     clone.pci_device()
     make_run(clone, ARGS="--train.steps=5 --train.seed=3", DEVICE="cpu")
     assert clone.calls("train_gpt") == [
-        "train_gpt run.json --train.steps=5 --train.seed=3 --train.device=cpu"
+        "train_gpt run.json --train.steps=5 --train.seed=3 --train.device=cpu "
+        "--log.dir=runs/python-stdlib"
     ]
 
 
@@ -209,7 +235,7 @@ def test_a_failing_training_stops_with_its_status_and_exports_nothing(clone):
 
 
 def test_training_without_a_checkpoint_is_an_error_that_names_the_folder(clone):
-    clone.fake("train_gpt", "", clone.shelf)
+    clone.fake("train_gpt", FAKE_TRAIN.replace("/checkpoints/checkpoint-{500,1000}", ""), clone.shelf)
     done = clone.run("tools/run_demo.sh")
     assert done.returncode == 1
     assert "runs/python-stdlib/checkpoints has no checkpoint-* folder" in done.stderr
