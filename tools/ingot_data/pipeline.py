@@ -171,26 +171,24 @@ def run_units(
         jobs, mp_context=multiprocessing.get_context("spawn"), initializer=start_process
     )
     waiting: deque[tuple[Unit, Future[UnitResult]]] = deque()
+    oldest = units[0]
     try:
         for unit in units:
             waiting.append((unit, executor.submit(process_unit, unit, worker)))
             if len(waiting) >= 3 * jobs:
-                yield _next_result(waiting)
+                oldest, future = waiting.popleft()
+                yield oldest, future.result()
         while waiting:
-            yield _next_result(waiting)
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
-
-
-def _next_result(waiting: deque[tuple[Unit, Future[UnitResult]]]) -> tuple[Unit, UnitResult]:
-    unit, future = waiting.popleft()
-    try:
-        return unit, future.result()
+            oldest, future = waiting.popleft()
+            yield oldest, future.result()
     except BrokenProcessPool as error:
         raise DataError(
-            f"a tokenizing process died at or near {unit.file.path} (bytes or groups "
-            f"{unit.start}..{unit.end}); if memory ran out, give fewer --jobs or smaller documents"
+            f"a tokenizing process died at or near {oldest.file.path} (bytes or groups "
+            f"{oldest.start}..{oldest.end}); if memory ran out, give fewer --jobs or smaller "
+            "documents"
         ) from error
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _refuse_empty(

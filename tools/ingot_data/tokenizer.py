@@ -195,12 +195,11 @@ def choose_eos(
             raise DataError(f"--eos = {eos!r} is no token of {name}")
         return eos
     known = [token for token in EOS_NAMES if token in special]
-    if not known:
-        known = [token for token in EOS_NAMES if token in vocab]
     if configured is not None and configured in vocab:
         if configured in known or not known:
             return configured
         known.append(configured)
+    known = known or [token for token in EOS_NAMES if token in vocab]
     if len(known) == 1:
         return known[0]
     if not known:
