@@ -87,7 +87,7 @@ struct TrainConfig {
     struct Checkpoint {
         enum class Resume { automatic, none };
 
-        std::string dir;  // "" = auto: LOG_DIR/checkpoints, by check_config()
+        std::string dir;  // "" = checkpoints in log.dir, by check_config()
         Resume resume = Resume::automatic;
     } checkpoint;
 

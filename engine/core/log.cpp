@@ -1,0 +1,86 @@
+#include "engine/core/log.h"
+
+#include <cstring>
+#include <ctime>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "engine/core/check.h"
+
+namespace ingot {
+namespace {
+
+std::string utc_now() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    std::tm parts{};
+    ::gmtime_r(&now.tv_sec, &parts);
+    char text[40];
+    const std::size_t length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+    std::string result(text, length);
+    const std::string milliseconds = std::to_string(1000 + now.tv_nsec / 1000000);
+    return result + "." + milliseconds.substr(1) + "Z";
+}
+
+}  // namespace
+
+void Log::open_file(const std::string& path) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    file_ = AppendFile(path, AppendFile::Open::append);
+}
+
+void Log::info(const std::string& text) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (rank_ == 0) to_console(text + "\n");
+    to_file("info", text);
+}
+
+void Log::warning(const std::string& text) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    to_console((rank_ == 0 ? str("warning: ") : str("warning (rank ", rank_, "): ")) + text + "\n");
+    to_file("warning", text);
+}
+
+void Log::detail(const std::string& text) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    to_file("detail", text);
+}
+
+void Log::raw(const std::string& text) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (rank_ == 0) to_console(text);
+    to_file("raw", text);
+}
+
+bool Log::console_is_terminal() const {
+    return console_ != nullptr && ::isatty(::fileno(console_)) == 1;
+}
+
+int Log::console_columns() const {
+    winsize size{};
+    if (!console_is_terminal() || ::ioctl(::fileno(console_), TIOCGWINSZ, &size) != 0) return 0;
+    return size.ws_col;
+}
+
+// A console that went away (a closed pipe, a full disk behind a redirection) does not end a run:
+// the same lines are in the log file.
+void Log::to_console(const std::string& text) {
+    if (console_ == nullptr) return;
+    std::fwrite(text.data(), 1, text.size(), console_);
+    std::fflush(console_);
+}
+
+void Log::to_file(const char* level, const std::string& text) {
+    if (!file_.is_open()) return;
+    const std::string prefix = str(utc_now(), ' ', level, ' ');
+    std::string lines;
+    std::size_t begin = 0;
+    do {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        lines += prefix + text.substr(begin, end - begin) + "\n";
+        begin = end + 1;
+    } while (begin < text.size());
+    file_.append(lines);
+}
+
+}  // namespace ingot
