@@ -285,9 +285,7 @@ def write_columns(path: Path, table) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "file.arrow", "stream.arrow"])
-def test_columns_are_read_in_order(
-    tmp_path: Path, name: str
-) -> None:
+def test_columns_are_read_in_order(tmp_path: Path, name: str) -> None:
     source = write_columns(tmp_path / name, columns(1050))
     from ingot_data import arrow_files
 
