@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <type_traits>
 
 #include "kernels/attention.h"
 #include "kernels/attention_cpu.h"
+#include "kernels/cpu_math.h"
 
 namespace ingot {
 namespace {
@@ -63,16 +62,17 @@ void softmax_gradient(float* scores,
                       const QueryBlock& block,
                       std::int64_t num_keys,
                       std::int64_t offset) {
-    constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
     for (std::int64_t j = 0; j < num_keys; ++j) {
         float* p = scores + j * kQueries;
         float* ds = dscores + j * kQueries;
 #pragma omp simd
         for (std::int64_t i = 0; i < kQueries; ++i) {
-            const bool is_forbidden = j + offset > i;
-            p[i] = std::exp(is_forbidden ? kMinusInfinity : p[i] - block.lse[i]);
-            ds[i] = is_forbidden ? 0.0F : p[i] * (ds[i] - block.D[i]);
+            p[i] = cpu_math::exp(p[i] - block.lse[i]);
+            ds[i] = p[i] * (ds[i] - block.D[i]);
         }
+        const std::int64_t num_forbidden = std::max<std::int64_t>(0, j + offset);
+        std::fill_n(p, num_forbidden, 0.0F);
+        std::fill_n(ds, num_forbidden, 0.0F);
     }
 }
 

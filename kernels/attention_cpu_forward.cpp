@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/attention_cpu.h"
+#include "kernels/cpu_math.h"
 
 namespace ingot {
 namespace {
@@ -25,23 +26,22 @@ void advance_softmax(Softmax* softmax, float* scores, std::int64_t num_keys, std
     std::copy_n(softmax->max, kQueries, new_max);
     for (std::int64_t j = 0; j < num_keys; ++j) {
         float* row = scores + j * kQueries;
+        std::fill_n(row, std::max<std::int64_t>(0, j + offset), kMinusInfinity);
 #pragma omp simd
-        for (std::int64_t i = 0; i < kQueries; ++i) {
-            row[i] = j + offset > i ? kMinusInfinity : row[i];
+        for (std::int64_t i = 0; i < kQueries; ++i)
             new_max[i] = row[i] > new_max[i] ? row[i] : new_max[i];
-        }
     }
     for (std::int64_t j = 0; j < num_keys; ++j) {
         float* row = scores + j * kQueries;
 #pragma omp simd
         for (std::int64_t i = 0; i < kQueries; ++i) {
-            row[i] = std::exp(row[i] - new_max[i]);
+            row[i] = cpu_math::exp(row[i] - new_max[i]);
             added[i] += row[i];
         }
     }
 #pragma omp simd
     for (std::int64_t i = 0; i < kQueries; ++i) {
-        softmax->correction[i] = std::exp(softmax->max[i] - new_max[i]);
+        softmax->correction[i] = cpu_math::exp(softmax->max[i] - new_max[i]);
         softmax->sum[i] = softmax->sum[i] * softmax->correction[i] + added[i];
         softmax->max[i] = new_max[i];
     }

@@ -38,15 +38,25 @@ void check(Stream stream, const ClipByGlobalNorm& a) {
     contract::require_dtype("global_norm.dtype", a.loss, DType::f32, "clip_by_global_norm: loss");
 }
 
-// Sum of squares of one piece, in double: the squares of the largest floats do not overflow.
+// Sum of squares of one piece, in double: the squares of the largest floats do not overflow. The
+// lanes are independent sums, so that additions need not wait for each other.
 template <class T>
 double sum_squares(const T* values, std::int64_t count) {
-    double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < count; ++i) {
-        const double value = to_float(values[i]);
-        sum += value * value;
+    constexpr std::int64_t kLanes = 16;
+    double lanes[kLanes] = {};
+    const std::int64_t whole = count / kLanes * kLanes;
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+#pragma omp simd
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+            const double value = to_float(values[i + lane]);
+            lanes[lane] += value * value;
+        }
     }
+    double sum = 0.0;
+    for (std::int64_t i = whole; i < count; ++i)
+        sum += static_cast<double>(to_float(values[i])) * to_float(values[i]);
+    for (const double lane : lanes)
+        sum += lane;
     return sum;
 }
 
