@@ -129,19 +129,30 @@ struct ForwardEpilogue {
     std::int64_t rows, columns, OC;
 };
 
-template <class T>
+// One loop per case: a test inside it would keep it from being vectorized.
+template <bool kHasBias, bool kHasGelu, class T>
 void run(const ForwardEpilogue<T>& e) {
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < e.rows; ++i) {
         const float* sum = e.sums.data + i * e.sums.stride;
         const T* bias = e.bias;
         T* out = e.out + i * e.OC;
-        T* pre_gelu = e.pre_gelu == nullptr ? nullptr : e.pre_gelu + i * e.OC;
+        T* pre_gelu = kHasGelu ? e.pre_gelu + i * e.OC : nullptr;
+#pragma omp simd
         for (std::int64_t j = 0; j < e.columns; ++j) {
-            const float x = sum[j] + (bias == nullptr ? 0.0F : to_float(bias[j]));
-            if (pre_gelu != nullptr) pre_gelu[j] = from_float<T>(x);
-            out[j] = from_float<T>(pre_gelu == nullptr ? x : cpu_math::gelu(x));
+            const float x = kHasBias ? sum[j] + to_float(bias[j]) : sum[j];
+            if constexpr (kHasGelu) pre_gelu[j] = from_float<T>(x);
+            out[j] = from_float<T>(kHasGelu ? cpu_math::gelu(x) : x);
         }
+    }
+}
+
+template <class T>
+void run(const ForwardEpilogue<T>& e) {
+    if (e.bias != nullptr) {
+        e.pre_gelu != nullptr ? run<true, true>(e) : run<true, false>(e);
+    } else {
+        e.pre_gelu != nullptr ? run<false, true>(e) : run<false, false>(e);
     }
 }
 
@@ -198,11 +209,16 @@ void forward(const MatmulForward& a) {
 // dinp = sums, or sums * gelu'(pre_gelu), elementwise. sums may be dinp itself.
 template <class T>
 void dgrad_epilogue(const float* sums, T* dinp, const T* pre_gelu, std::int64_t count) {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float factor =
-            pre_gelu == nullptr ? 1.0F : cpu_math::gelu_derivative(to_float(pre_gelu[i]));
-        dinp[i] = from_float<T>(sums[i] * factor);
+    if (pre_gelu == nullptr) {
+#pragma omp parallel for simd schedule(static)
+        for (std::int64_t i = 0; i < count; ++i)
+            dinp[i] = from_float<T>(sums[i]);
+    } else {
+#pragma omp parallel for simd schedule(static)
+        for (std::int64_t i = 0; i < count; ++i) {
+            const float slope = cpu_math::gelu_derivative(to_float(pre_gelu[i]));
+            dinp[i] = from_float<T>(sums[i] * slope);
+        }
     }
 }
 
