@@ -1,6 +1,7 @@
 # Finds OpenBLAS, its OpenMP flavour first (one thread pool with the engine's own loops), where
 # Debian (alternatives folders) and RHEL (libopenblaso) keep it. Defines the target ingot_openblas
-# and sets INGOT_HAS_OPENBLAS to true or false.
+# (headers only: kernels/blas_openblas.cpp loads the library at run time) and sets INGOT_HAS_OPENBLAS
+# to true or false.
 set(INGOT_HAS_OPENBLAS false)
 if(NOT INGOT_OPENBLAS STREQUAL "OFF")
     find_path(OPENBLAS_INCLUDE_DIR cblas.h
@@ -10,7 +11,6 @@ if(NOT INGOT_OPENBLAS STREQUAL "OFF")
     if(OPENBLAS_INCLUDE_DIR AND OPENBLAS_LIBRARY)
         add_library(ingot_openblas INTERFACE)
         target_include_directories(ingot_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
-        target_link_libraries(ingot_openblas INTERFACE ${OPENBLAS_LIBRARY})
         set(INGOT_HAS_OPENBLAS true)
     elseif(INGOT_OPENBLAS STREQUAL "ON")
         message(FATAL_ERROR "INGOT_OPENBLAS=ON, but cblas.h or libopenblas was not found; install "

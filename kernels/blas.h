@@ -31,9 +31,9 @@ void set_num_threads(int n);
 std::string description();
 
 // Products with known answers, over sizes that reach the edge code of a BLAS, against float64.
-// OpenBLAS picks a kernel set by CPU model, and some releases pick one that computes wrongly on
-// CPUs newer than they are. Throws blas.wrong_result, naming the library, what it computed and the
-// setting that avoids it. Takes a few milliseconds.
+// Some releases of OpenBLAS have kernel sets that compute wrongly on CPUs newer than they are.
+// Throws blas.wrong_result, naming the library, what it computed and the setting that avoids it.
+// Takes a few milliseconds.
 void verify();
 
 // The check behind verify(), for any implementation.
