@@ -76,8 +76,8 @@ inline void transpose(float* columns, const float* rows, std::int64_t count, std
     }
 }
 
-// S[j][i] = sum_d keys[j][d] * queries[d][i] for the pairs of two blocks that causality allows;
-// `offset` is the first key's position less the first query's. Entries with j + offset > i are
+// S[j][i] = sum_d keys[j][d] * queries[d][i] for the pairs of two blocks that causality allows.
+// `offset` is the first key's position less the first query's; entries with j + offset > i are
 // unspecified.
 inline void multiply_pairs(float* scores,
                            const float* keys,
