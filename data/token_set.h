@@ -55,6 +55,8 @@ class TokenSet {
     void scan();
     [[noreturn]] void refuse_id(std::int64_t begin, std::int64_t count) const;
     std::size_t shard_of(std::int64_t token) const;
+    template <class Visit>
+    void for_each_piece(std::int64_t begin, std::int64_t count, Visit&& visit) const;
 
     TokenSetConfig config_;
     std::vector<TokenShard> shards_;

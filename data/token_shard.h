@@ -7,19 +7,17 @@
 // shard.io, shard.index.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include "data/mapped_file.h"
+#include "data/sha256.h"
 
 namespace ingot {
 
 enum class Split : std::uint32_t { train = 0, validation = 1, test = 2 };
 
 const char* name_of(Split split);
-
-using Sha256Digest = std::array<std::uint8_t, 32>;
 
 struct ShardHeader {
     std::int64_t token_bytes = 2;  // 2 or 4

@@ -5,12 +5,13 @@
 // Errors: tokenizer.open, tokenizer.json, tokenizer.decoder, tokenizer.id.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "data/token_shard.h"
+#include "data/sha256.h"
 
 namespace ingot {
 
@@ -18,16 +19,19 @@ class TokenDecoder {
   public:
     explicit TokenDecoder(const std::string& tokenizer_json_path);
 
+    // Highest id + 1, added tokens included. An id below it that has no token has no bytes.
     std::int64_t vocab_size() const { return static_cast<std::int64_t>(bytes_.size()); }
-    // Highest id + 1, added tokens included. Ids between that have no token have no bytes.
     const Sha256Digest& file_sha256() const { return file_sha256_; }
     // The bytes of one token; part of a character perhaps. Valid while the decoder lives.
     std::string_view bytes(std::int64_t id) const;
-    // Text of all ids; bytes that are not UTF-8 become U+FFFD.
+    // The text of ids that start a text; bytes that are not UTF-8 become U+FFFD.
     std::string decode(const std::vector<std::int32_t>& ids) const;
 
   private:
-    std::vector<std::string> bytes_;
+    void set_token(std::int64_t id, const std::string& token, const std::string& path);
+
+    std::vector<std::string> bytes_;   // by id
+    std::size_t stripped_spaces_ = 0;  // at the start of a text
     Sha256Digest file_sha256_{};
 };
 
