@@ -4,8 +4,10 @@
 //   a step        {"step":7, "epoch":..., "loss":..., ... "token_hash":"16 hex digits"}
 //   a validation  {"step":7, "val_loss":..., "val_tokens":...}
 //   the test set  {"step":7, "test_loss":..., "test_tokens":...}
-//   a start       {"event":"start", "first_step":7}   lines of steps >= 7 before it are void
-// Errors: file.*.
+//   a restart     {"event":"start", "first_step":7}
+// The last is written by a process that does steps again which the file already has: lines before
+// it with a step >= 7 are void. The TensorBoard tags are loss, val_loss, test_loss, learning_rate,
+// step, epoch, tokens_per_s, grad_norm, step_ms and data_wait_ms. Errors: file.*, metrics.foreign.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +46,8 @@ std::string to_json_line(const StepRecord& record);  // with the line end
 class MetricsWriter {
   public:
     // Rank 0 only. FOLDER/metrics.jsonl is appended to; a torn last line (a process killed while
-    // writing it) is cut off first. first_step: the first step that this process will do.
+    // writing it) is cut off first. first_step: the first step that this process will do, 1 in a
+    // new run.
     MetricsWriter(const std::string& folder, std::int64_t first_step);
 
     void step(const StepRecord& record);
@@ -57,7 +60,9 @@ class MetricsWriter {
     std::int64_t torn_bytes() const { return torn_bytes_; }  // cut off when opened
 
   private:
-    std::int64_t torn_bytes_;
+    MetricsWriter(const std::string& folder, const std::string& path, std::int64_t first_step);
+
+    std::int64_t torn_bytes_ = 0;
     AppendFile lines_;
     TensorBoardWriter tensorboard_;
 };

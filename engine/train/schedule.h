@@ -26,9 +26,11 @@ class Schedule {
 
     double learning_rate(std::int64_t step) const;  // 1 <= step <= total_steps
     std::int64_t total_steps() const { return total_steps_; }
-    std::int64_t decay_steps() const { return decay_steps_; }  // wsd: D, else S - W
+    std::int64_t decay_steps() const { return decay_steps_; }  // wsd: D, else S - f
 
   private:
+    std::int64_t peak_step() const;  // f
+
     TrainConfig::Schedule settings_;
     double peak_;
     std::int64_t total_steps_;

@@ -29,7 +29,7 @@ struct TensorBoardScalar {
 class TensorBoardWriter {
   public:
     // Makes FOLDER/events.out.tfevents.SECONDS.HOST.PID.N, N the first number that is free.
-    // first_step > 0 marks a resumed run.
+    // first_step: the first step that this process will do, 1 in a new run.
     TensorBoardWriter(const std::string& folder, std::int64_t first_step);
 
     const std::string& path() const { return file_.path(); }

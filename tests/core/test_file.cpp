@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/core/file.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/temp_folder.h"
 
 using namespace ingot;
@@ -56,18 +57,12 @@ TEST_CASE("file: a full disk is named with the path and the bytes that were left
 TEST_CASE(
     "file: a write that the system cuts short goes on, and names what is left when it fails") {
     const TempFolder folder;
-    rlimit before{};
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-    const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{100, before.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
     const std::string text(150, 'x');
     const doctest::String message = error_of("file.full", [&] {
+        const FileSizeLimit limit(100);
         AppendFile file(folder / "lines", AppendFile::Open::create_new);
         file.append(text);  // 100 bytes are taken, 50 are not
     });
-    ::setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, old_handler);
     CHECK(message == Contains("lines"));
     CHECK(message == Contains("50 bytes were still to be written"));
     CHECK(read_all(folder / "lines").size() == 100);
