@@ -7,7 +7,7 @@
 //
 // A RunFolder is log.dir and checkpoint.dir, locked, with config.json of the run in log.dir. A
 // folder with a config.json holds a run: checkpoint.resume=none refuses it, auto goes on with it.
-// Errors: run.locked, run.other_run, file.*.
+// Errors: run.locked, run.lock, run.other_run, file.*.
 #pragma once
 
 #include <memory>
