@@ -25,7 +25,7 @@ struct StepLine {
     double eta_s = -1;              // < 0 unknown
 };
 
-// " step     120/1000  loss  3.4567  norm   0.812  lr 2.95e-03    812 ms    2,522 tok/s  ..."
+// "step  120/1000  loss 3.4567  norm  0.812  lr 2.95e-03   812.3 ms      2,522 tok/s  mfu ..."
 std::string format_step(const StepLine& line);
 
 // The configuration, a section a block, values that differ from the default marked with '*'.
