@@ -1,0 +1,99 @@
+// The harness of the kernel benchmarks. A Case says what an op moves and computes and how to call
+// it; the harness measures it on a CPU or CUDA context and relates it to the roof of the machine,
+// measured in the same run.
+//
+//   one sample   = a batch of calls between two events, long enough for the clock, over input sets
+//                  that together exceed the last-level cache, so that a call finds its inputs in
+//                  memory as it does in a training step
+//   time         = the median of the samples; spread = (3rd - 1st quartile) / median
+//   roof time    = max(bytes / copy bandwidth, flops / matmul rate of the dtype)
+//   % of roof    = 100 * roof time / time
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/core/device.h"
+
+namespace ingot::bench {
+
+// Memory of one input set, on one device.
+class Inputs {
+  public:
+    explicit Inputs(Context& context) : context_(&context) {}
+
+    Device device() const { return context_->device(); }
+    // Values in [low, high), the same in every set.
+    Tensor values(DType dtype,
+                  std::initializer_list<std::int64_t> dims,
+                  float low = -1.0F,
+                  float high = 1.0F);
+    Tensor ids(std::initializer_list<std::int64_t> dims, std::int64_t limit);  // in [0, limit)
+    Tensor exactly(const std::vector<float>& values);                          // (n) f32
+    Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);       // zeros
+    Tensor scratch(std::int64_t size_bytes) { return space(DType::u8, {size_bytes}); }
+    std::int64_t size_bytes() const { return size_bytes_; }
+
+  private:
+    Tensor upload(const void* host, std::int64_t host_count, Tensor target);
+
+    Context* context_;
+    std::vector<std::unique_ptr<Buffer>> buffers_;
+    std::int64_t size_bytes_ = 0;
+};
+
+using Call = std::function<void(Stream)>;
+
+struct Case {
+    std::string op;     // "layernorm_forward"
+    std::string shape;  // "65536x768"
+    DType dtype;
+    double bytes;                       // every tensor once: read + written
+    double flops;                       // of the products; 0 for an elementwise op
+    std::function<Call(Inputs&)> make;  // allocates one input set and returns the call on it
+};
+
+struct Roof {
+    double copy_bytes_per_s = 0.0;  // read + written
+    double f32_flops_per_s = 0.0;
+    double bf16_flops_per_s = 0.0;
+
+    double seconds(const Case& c) const;
+};
+
+struct Result {
+    double seconds = 0.0;  // median
+    double spread = 0.0;   // quartile distance / median
+    int samples = 0;
+    int calls = 0;       // in a sample
+    int input_sets = 0;  // rotated through
+};
+
+// The quantile by linear interpolation between neighbours; q in [0, 1], samples not empty.
+double quantile(std::vector<double> samples, double q);
+
+// Measures for about `seconds` after a warm-up over every input set.
+Result measure(Context& context, const Case& c, double seconds);
+
+// The copy bandwidth and matmul rates of this device, now.
+Roof measure_roof(Context& context, double seconds);
+
+// "op shape dtype device us spread GB/s TFLOP/s %roof"
+std::string header_line();
+std::string line(const Case& c, const Result& result, const Roof& roof, Device device);
+
+struct Options {
+    std::string filter;    // part of "op shape dtype"; empty: all
+    std::string json;      // file to write; empty: none
+    std::string device;    // auto, cpu, cuda
+    double seconds = 0.5;  // of measuring a case
+    bool is_list = false;  // print the cases and stop
+};
+
+// Runs the cases that pass the filter on the device, prints a line each, writes the JSON.
+void run(const Options& options);
+
+}  // namespace ingot::bench

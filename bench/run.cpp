@@ -1,0 +1,97 @@
+// The command: which cases run on which device, and where the results go.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/bench.h"
+#include "bench/kernels/cases.h"
+#include "kernels/blas.h"
+
+namespace ingot::bench {
+namespace {
+
+std::unique_ptr<Context> make_context(const std::string& device) {
+    ENSURE(device == "auto" || device == "cpu" || device == "cuda", "bench.device",
+           "--device=", device, ", must be auto, cpu or cuda");
+    const bool is_cuda = device == "cuda" || (device == "auto" && pci_bus_has_nvidia_device());
+    return is_cuda ? Context::make_cuda(0) : Context::make_cpu();
+}
+
+std::string machine_of(const Context& context) {
+    if (context.device() == Device::cuda) return cuda_device_info(context.device_index()).name;
+    return blas::description();
+}
+
+nlohmann::json to_json(const Roof& roof) {
+    return {{"copy_gb_per_s", roof.copy_bytes_per_s * 1e-9},
+            {"f32_tflop_per_s", roof.f32_flops_per_s * 1e-12},
+            {"bf16_tflop_per_s", roof.bf16_flops_per_s * 1e-12}};
+}
+
+nlohmann::json to_json(const Case& c, const Result& r, const Roof& roof) {
+    return {{"op", c.op},
+            {"shape", c.shape},
+            {"dtype", name_of(c.dtype)},
+            {"us", r.seconds * 1e6},
+            {"spread", r.spread},
+            {"samples", r.samples},
+            {"calls_per_sample", r.calls},
+            {"input_sets", r.input_sets},
+            {"gb_per_s", c.bytes / r.seconds * 1e-9},
+            {"tflop_per_s", c.flops / r.seconds * 1e-12},
+            {"roof_percent", 100.0 * roof.seconds(c) / r.seconds}};
+}
+
+std::vector<Case> selected_cases(Device device, const std::string& filter) {
+    std::vector<Case> selected;
+    for (const Case& c : all_cases(device)) {
+        const std::string text = str(c.op, " ", c.shape, " ", name_of(c.dtype));
+        if (text.find(filter) != std::string::npos) selected.push_back(c);
+    }
+    ENSURE(!selected.empty(), "bench.filter", "--filter=", filter,
+           " matches no case; --list prints them");
+    return selected;
+}
+
+}  // namespace
+
+void run(const Options& options) {
+    ENSURE(options.seconds > 0.0, "bench.seconds", "--seconds=", options.seconds,
+           ", must be above 0");
+    const std::unique_ptr<Context> context = make_context(options.device);
+    const Device device = context->device();
+    const std::vector<Case> cases = selected_cases(device, options.filter);
+    if (options.is_list) {
+        for (const Case& c : cases)
+            std::cout << c.op << " " << c.shape << " " << name_of(c.dtype) << "\n";
+        return;
+    }
+    // Opened first: a path that cannot be written is found before the minutes of measuring.
+    std::ofstream file;
+    if (!options.json.empty()) {
+        file.open(options.json);
+        ENSURE(file.good(), "bench.json", "--json=", options.json, " cannot be written");
+    }
+    const Roof roof = measure_roof(*context, options.seconds);
+    std::cout << machine_of(*context) << "\nroof: copy " << roof.copy_bytes_per_s * 1e-9
+              << " GB/s, matmul f32 " << roof.f32_flops_per_s * 1e-12 << " TFLOP/s, bf16 "
+              << roof.bf16_flops_per_s * 1e-12 << " TFLOP/s\n"
+              << header_line() << std::endl;
+    nlohmann::json results = nlohmann::json::array();
+    for (const Case& c : cases) {
+        const Result result = measure(*context, c, options.seconds);
+        std::cout << line(c, result, roof, device) << std::endl;
+        results.push_back(to_json(c, result, roof));
+    }
+    if (options.json.empty()) return;
+    const nlohmann::json all = {{"device", name_of(device)}, {"machine", machine_of(*context)},
+                                {"version", kVersion},       {"compiler", kCompiler},
+                                {"roof", to_json(roof)},     {"cases", results}};
+    file << all.dump(1) << "\n";
+    file.close();
+    ENSURE(!file.fail(), "bench.json", "--json=", options.json, ": writing failed (disk full?)");
+}
+
+}  // namespace ingot::bench

@@ -1,0 +1,136 @@
+// Goal: the benchmark's arithmetic is right, every case can be made and called, and what a user can
+// get wrong is named. Method: known numbers; one call of every case; a short run into a JSON file.
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/bench.h"
+#include "bench/kernels/cases.h"
+
+using namespace ingot;
+using namespace ingot::bench;
+
+namespace {
+
+Case sleeping_case(double seconds) {
+    return {
+        .op = "sleep",
+        .shape = "1",
+        .dtype = DType::f32,
+        .bytes = 2e6,
+        .flops = 0.0,
+        .make = [=](Inputs& in) -> Call {
+            in.space(DType::u8, {100 << 20});
+            return [=](Stream s) {
+                s.run([=] { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); });
+            };
+        }};
+}
+
+}  // namespace
+
+TEST_CASE("bench: quantiles interpolate between neighbours") {
+    CHECK(quantile({3.0}, 0.5) == 3.0);
+    CHECK(quantile({4.0, 1.0, 3.0, 2.0}, 0.5) == 2.5);
+    CHECK(quantile({4.0, 1.0, 3.0, 2.0}, 0.0) == 1.0);
+    CHECK(quantile({4.0, 1.0, 3.0, 2.0}, 1.0) == 4.0);
+    CHECK(quantile({5.0, 1.0, 2.0, 3.0, 4.0}, 0.25) == 2.0);
+    CHECK_THROWS_WITH_AS(quantile({}, 0.5), doctest::Contains("no samples"), Error);
+}
+
+TEST_CASE("bench: the roof is the slower of memory and arithmetic, for the case's dtype") {
+    const Roof roof{.copy_bytes_per_s = 1e9, .f32_flops_per_s = 1e12, .bf16_flops_per_s = 8e12};
+    Case c = sleeping_case(0.0);
+    CHECK(roof.seconds(c) == doctest::Approx(2e-3));
+    c.flops = 4e9;
+    CHECK(roof.seconds(c) == doctest::Approx(4e-3));
+    c.dtype = DType::bf16;
+    CHECK(roof.seconds(c) == doctest::Approx(2e-3));
+}
+
+TEST_CASE("bench: a call of 2 ms is measured as about 2 ms, over inputs beyond the cache") {
+    const auto context = Context::make_cpu();
+    const Result result = measure(*context, sleeping_case(2e-3), 0.02);
+    CHECK(result.seconds >= 2e-3);
+    CHECK(result.seconds < 2e-2);
+    CHECK(result.samples >= 5);
+    CHECK(result.input_sets >= 2);
+    const Roof roof{.copy_bytes_per_s = 1e9, .f32_flops_per_s = 1e12, .bf16_flops_per_s = 1e12};
+    const std::string text = line(sleeping_case(0.0), {.seconds = 4e-3}, roof, Device::cpu);
+    CHECK(text.find("4000.00") != std::string::npos);
+    CHECK(text.find(" 0.5 ") != std::string::npos);  // GB/s
+    CHECK(text.find(" 50.0") != std::string::npos);  // % of the roof
+}
+
+TEST_CASE("bench: inputs hold what was asked for") {
+    const auto context = Context::make_cpu();
+    Inputs in(*context);
+    const Tensor values = in.values(DType::f32, {3, 700000}, 2.0F, 3.0F);  // beyond the pattern
+    const Tensor ids = in.ids({50}, 7);
+    for (std::int64_t i = 0; i < values.numel(); i += 997) {
+        CHECK(values.ptr<float>()[i] >= 2.0F);
+        CHECK(values.ptr<float>()[i] <= 3.0F);
+    }
+    std::set<std::int32_t> seen(ids.ptr<std::int32_t>(), ids.ptr<std::int32_t>() + 50);
+    CHECK(*seen.begin() >= 0);
+    CHECK(*seen.rbegin() < 7);
+    CHECK(seen.size() > 3);
+    CHECK(in.exactly({1.5F, 2.5F}).ptr<float>()[1] == 2.5F);
+    CHECK(in.size_bytes() == 4 * 2100000 + 4 * 50 + 8);
+}
+
+TEST_CASE("bench: every case can be called, says what it moves, and has a name of its own") {
+    const auto context = Context::make_cpu();
+    std::set<std::string> names;
+    for (const Case& c : all_cases(Device::cpu)) {
+        CAPTURE(c.op);
+        CAPTURE(c.shape);
+        CHECK(c.bytes > 0.0);
+        CHECK(names.insert(str(c.op, " ", c.shape, " ", name_of(c.dtype))).second);
+        Inputs in(*context);
+        CHECK_NOTHROW(c.make(in)(context->compute_stream()));
+        CHECK(static_cast<double>(in.size_bytes()) >=
+              0.4 * c.bytes);  // in-place ones move it twice
+    }
+    CHECK(names.size() >= 60);
+}
+
+TEST_CASE("bench: a run writes its results, and names a wrong filter, device, time and file") {
+    const std::string path = INGOT_BINARY_DIR "/test_bench.json";
+    Options options{.filter = "sum 512 f32", .json = path, .device = "cpu", .seconds = 1e-3};
+    run(options);
+    std::ifstream file(path);
+    const nlohmann::json json = nlohmann::json::parse(file);
+    CHECK(json["device"] == "cpu");
+    CHECK(json["roof"]["copy_gb_per_s"].get<double>() > 0.1);
+    CHECK(json["roof"]["f32_tflop_per_s"].get<double>() > 1e-4);
+    REQUIRE(json["cases"].size() == 1);
+    CHECK(json["cases"][0]["op"] == "sum");
+    CHECK(json["cases"][0]["us"].get<double>() > 0.0);
+    CHECK(json["cases"][0]["roof_percent"].get<double>() > 0.0);
+    std::remove(path.c_str());
+    const auto message = [&](Options changed) {
+        try {
+            run(changed);
+        } catch (const Error& error) {
+            return std::string(error.code()) + " " + error.what();
+        }
+        return std::string("accepted");
+    };
+    options.filter = "nothing";
+    CHECK(message(options) == "bench.filter --filter=nothing matches no case; --list prints them");
+    options.filter = "sum";
+    options.device = "tpu";
+    CHECK(message(options) == "bench.device --device=tpu, must be auto, cpu or cuda");
+    options.device = "cpu";
+    options.seconds = 0.0;
+    CHECK(message(options) == "bench.seconds --seconds=0, must be above 0");
+    options.seconds = 1e-3;
+    options.json = "/proc/none/x.json";
+    CHECK(message(options) == "bench.json --json=/proc/none/x.json cannot be written");
+}
