@@ -33,11 +33,16 @@ void advance_softmax(Softmax* softmax, float* scores, std::int64_t num_keys, std
     }
     for (std::int64_t j = 0; j < num_keys; ++j) {
         float* row = scores + j * kQueries;
+        // Not exp(-inf): results that underflow take a CPU many times as long.
+        const std::int64_t num_forbidden = std::max<std::int64_t>(0, j + offset);
+        std::copy_n(new_max, num_forbidden, row);
 #pragma omp simd
-        for (std::int64_t i = 0; i < kQueries; ++i) {
+        for (std::int64_t i = 0; i < kQueries; ++i)
             row[i] = cpu_math::exp(row[i] - new_max[i]);
+        std::fill_n(row, num_forbidden, 0.0F);
+#pragma omp simd
+        for (std::int64_t i = 0; i < kQueries; ++i)
             added[i] += row[i];
-        }
     }
 #pragma omp simd
     for (std::int64_t i = 0; i < kQueries; ++i) {

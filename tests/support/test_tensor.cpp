@@ -22,7 +22,7 @@ std::uint64_t hash_of(const std::string& text) {
 std::vector<std::uint8_t> to_bytes(const std::vector<float>& values, DType dtype) {
     std::vector<std::uint8_t> bytes(values.size() * static_cast<std::size_t>(size_of(dtype)));
     if (dtype == DType::f32) {
-        std::memcpy(bytes.data(), values.data(), bytes.size());
+        if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
         return bytes;
     }
     ENSURE(dtype == DType::bf16, "test.dtype", "test tensor of dtype ", name_of(dtype));
