@@ -204,6 +204,9 @@ TEST_CASE("layering: an op has both backends, a test and a benchmark") {
     const SourceFile composition{"kernels/chain.h",
                                  "void chain(Stream stream, const Chain& args);\n"};
     const SourceFile helper{"kernels/helper.h", "void require(Stream stream, const Tensor& x);\n"};
+    const SourceFile cuda_helper{
+        "kernels/scale_general.h",
+        "namespace ingot::cuda {\nvoid general(Stream stream, const Scale& args);\n}\n"};
     const auto empty = [](const char* path) { return SourceFile{path, ""}; };
     const std::vector<SourceFile> whole = {
         op, empty("kernels/scale.cpp"), empty("tests/kernels/test_scale.cpp"),
@@ -222,6 +225,7 @@ TEST_CASE("layering: an op has both backends, a test and a benchmark") {
     }
     CHECK(missing_files({op}).size() == 2);
     CHECK(missing_files({helper}).empty());
+    CHECK(missing_files({cuda_helper}).empty());
     CHECK(joined(missing_files({composition, others[0], others[1]})).find("chain.cu") ==
           std::string::npos);
     CHECK(missing_files({composition, others[0], others[1]}).size() == 3);

@@ -357,7 +357,8 @@ std::vector<std::string> problems_in(const SourceFile& file) {
 }
 
 std::vector<std::string> missing_files(const std::vector<SourceFile>& files) {
-    // An op's header declares a public function of a stream and an args struct.
+    // An op's header declares a function of a stream and an args struct outside namespace cuda; a
+    // header that does so inside only helps the .cu files.
     static const std::regex kOp("void \\w+\\(Stream stream, const \\w+& args\\);");
     std::set<std::string> paths;
     bool some_op_has_cuda = false;
@@ -372,13 +373,15 @@ std::vector<std::string> missing_files(const std::vector<SourceFile>& files) {
     for (const SourceFile& file : files) {
         const std::string& path = file.path;
         if (!starts_with(path, "kernels/") || !ends_with(path, ".h")) continue;
-        if (!std::regex_search(file.text, kOp)) continue;
+        const std::size_t cuda_begins =
+            std::min(file.text.find("namespace cuda {"), file.text.find("namespace ingot::cuda {"));
+        if (!std::regex_search(file.text.substr(0, cuda_begins), kOp)) continue;
         const std::string op = path.substr(8, path.size() - 8 - 2);
         std::vector<std::string> wanted = {"kernels/" + op + ".cpp",
                                            "tests/kernels/test_" + op + ".cpp"};
         if (some_op_has_bench) wanted.push_back("bench/kernels/bench_" + op + ".cpp");
         // A composition of other ops declares nothing in namespace cuda.
-        const bool has_kernels = file.text.find("namespace cuda {") != std::string::npos;
+        const bool has_kernels = cuda_begins != std::string::npos;
         if (some_op_has_cuda && has_kernels) wanted.push_back("kernels/" + op + ".cu");
         for (const std::string& name : wanted) {
             if (paths.count(name) == 0) {
