@@ -1,6 +1,9 @@
 #include "kernels/blas.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/core/check.h"
@@ -92,6 +95,32 @@ void verify_sgemm(const std::function<void(const Sgemm&)>& implementation,
             }
         }
     }
+}
+
+double measured_flops() {
+    constexpr std::int64_t kSize = 1024;
+    const std::vector<float> a(kSize * kSize, 0.5F);
+    const std::vector<float> b(kSize * kSize, 0.25F);
+    std::vector<float> c(kSize * kSize);
+    double best_s = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 5; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        sgemm({.c = c.data(),
+               .a = a.data(),
+               .b = b.data(),
+               .M = kSize,
+               .N = kSize,
+               .K = kSize,
+               .stride_c = kSize,
+               .stride_a = kSize,
+               .stride_b = kSize,
+               .transpose_a = false,
+               .transpose_b = true,
+               .accumulate = false});
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+        best_s = std::min(best_s, time.count());
+    }
+    return 2.0 * kSize * kSize * kSize / best_s;
 }
 
 void verify() {

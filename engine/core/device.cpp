@@ -164,7 +164,7 @@ Buffer::Buffer(Context& context, std::int64_t size_bytes, const std::string& nam
     : size_bytes_(size_bytes),
       device_(kind == Kind::device ? context.device() : Device::cpu),
       is_cuda_memory_(context.device() == Device::cuda),
-      device_index_(context.device_index()) {
+      allocated_bytes_(context.allocated_bytes_) {
     ENSURE(size_bytes >= 0, "memory.size", "buffer ", name, ": ", size_bytes, " bytes");
     const std::int64_t rounded = (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
     if (rounded == 0) return;
@@ -172,6 +172,7 @@ Buffer::Buffer(Context& context, std::int64_t size_bytes, const std::string& nam
         if (is_cuda_memory_) {
             data_ = kind == Kind::pinned ? cuda_runtime::allocate_pinned(rounded, name.c_str())
                                          : cuda_runtime::allocate(rounded, name.c_str());
+            *allocated_bytes_ += size_bytes;
             return;
         }
     }
@@ -179,10 +180,12 @@ Buffer::Buffer(Context& context, std::int64_t size_bytes, const std::string& nam
     ENSURE(data_ != nullptr, "memory.out_of_memory", "buffer ", name, ": the host refused ",
            rounded, " bytes; use a smaller batch, sequence or model");
     std::memset(data_, 0, static_cast<std::size_t>(rounded));
+    *allocated_bytes_ += size_bytes;
 }
 
 void Buffer::release() noexcept {
     if (data_ == nullptr) return;
+    *allocated_bytes_ -= size_bytes_;
     if constexpr (kHasCuda) {
         if (is_cuda_memory_) return cuda_runtime::release(data_, device_ == Device::cpu);
     }
@@ -204,7 +207,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
         size_bytes_ = std::exchange(other.size_bytes_, 0);
         device_ = other.device_;
         is_cuda_memory_ = other.is_cuda_memory_;
-        device_index_ = other.device_index_;
+        allocated_bytes_ = other.allocated_bytes_;
     }
     return *this;
 }

@@ -100,6 +100,8 @@ class Context {
     Stream comm_stream() const { return streams_[1]; }     // collectives
     Stream copy_stream() const { return streams_[2]; }     // batches in, losses out
     void synchronize() const;                              // all streams
+    // Bytes of the Buffers that live now, device and pinned.
+    std::int64_t allocated_bytes() const { return *allocated_bytes_; }
 
     // The one T of this context, default-constructed at first use.
     template <class T>
@@ -108,6 +110,7 @@ class Context {
   private:
     friend class Stream;
     friend class Event;
+    friend class Buffer;
     Context(Device device, int device_index);
 
     Device device_;
@@ -115,6 +118,7 @@ class Context {
     std::unique_ptr<CpuScheduler> scheduler_;  // adversarial mode only
     std::vector<Stream> streams_;
     std::unordered_map<std::type_index, std::shared_ptr<void>> objects_;
+    std::shared_ptr<std::int64_t> allocated_bytes_ = std::make_shared<std::int64_t>(0);
 };
 
 // Owned memory on a device (or pinned on the host), 256-byte aligned and zeroed.
@@ -146,8 +150,8 @@ class Buffer {
     void* data_ = nullptr;
     std::int64_t size_bytes_ = 0;
     Device device_ = Device::cpu;
-    bool is_cuda_memory_ = false;  // device or pinned memory of the CUDA runtime
-    int device_index_ = 0;
+    bool is_cuda_memory_ = false;                    // device or pinned memory of the CUDA runtime
+    std::shared_ptr<std::int64_t> allocated_bytes_;  // of the context, which may go first
 };
 
 // dst <- src: same dtype and number of elements, on any two devices. A host side must be pinned for

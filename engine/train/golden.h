@@ -1,0 +1,37 @@
+// Compares the engine with a golden folder: config.json, model.safetensors, golden.safetensors
+// (inputs, targets, logits, grad.<hf name>) and golden.json (loss, ten AdamW steps), computed in
+// float64 by another program. Runs forward, backward and the steps on the device asked for.
+//
+// Limits, fp32: logits 2e-5 on the CPU, 1e-4 on CUDA (largest difference); a gradient
+// |d| <= rel |g| + 1e-7 |all gradients| in norms, rel 1e-4 on the CPU, 1e-3 on CUDA; losses and
+// norms of the steps 1e-5 and 1e-4 relative. bf16: 5e-2 logits, 5e-2 gradients, 1e-2 losses.
+// Errors: golden.format, and those of the files read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/core/device.h"
+#include "model/activation_plan.h"
+
+namespace ingot {
+
+struct GoldenOptions {
+    DType dtype = DType::f32;
+    Recompute recompute = Recompute::none;
+    std::int64_t micro_batch = 0;  // rows of a micro-step; 0 = the whole golden batch
+};
+
+struct GoldenLine {
+    std::string what;    // "logits", "grad transformer.wte.weight", "loss of step 3"
+    double error = 0.0;  // in the unit of the limit
+    double limit = 0.0;
+    bool passes() const { return error <= limit; }  // false for NaN
+};
+
+// One line a quantity; the check passes when every line does.
+std::vector<GoldenLine> run_golden_check(Context& context,
+                                         const std::string& folder,
+                                         const GoldenOptions& options);
+
+}  // namespace ingot

@@ -1,0 +1,235 @@
+#include "engine/train/memory_plan.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "engine/train/batch_feeder.h"
+#include "engine/train/console.h"
+#include "engine/train/evaluator.h"
+#include "engine/train/optimizer.h"
+
+namespace ingot {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+struct Card {
+    const char* name;
+    std::int64_t total_mib;  // as nvidia-smi shows it
+    double peak_tflops;      // dense bf16, vendor's datasheet
+};
+constexpr Card kCards[] = {
+    {"a100-40", 40960, 312.0}, {"a100-80", 81920, 312.0}, {"h100-80", 81559, 989.0},
+    {"h200", 143771, 989.0},   {"l40s", 46068, 362.0},    {"rtx4090", 24564, 165.0},
+};
+// Context, kernels' code and cuBLASLt's workspace: an estimate until a run shows the measured
+// figure.
+constexpr std::int64_t kCudaFixedBytes = 700 * kMiB;
+// Heap of the program and its libraries, thread stacks, OpenBLAS' packing buffers.
+constexpr std::int64_t kCpuFixedBytes = 40 * kMiB;
+
+// "Key: 123 kB" of a /proc file; -1 when it is not there.
+std::int64_t proc_kilobytes(const std::string& path, const std::string& key) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        if (line.rfind(key + ":", 0) == 0) return std::stoll(line.substr(key.size() + 1));
+    }
+    return -1;
+}
+
+std::int64_t control_group_limit_bytes() {
+    std::ifstream file("/sys/fs/cgroup/memory.max");
+    std::string word;
+    file >> word;
+    const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == word.npos;
+    return is_number && word.size() < 19 ? std::stoll(word) : -1;
+}
+
+std::int64_t device_bytes_of(MemoryRequest request) {
+    return plan_memory(request).device_bytes();
+}
+
+}  // namespace
+
+DeviceDescription describe_device(const std::string& name) {
+    if (name == "cpu") return describe_this_cpu();
+    std::string known = "cpu";
+    for (const Card& card : kCards) {
+        if (name == card.name) {
+            return {name, Device::cuda, card.total_mib * kMiB, kCudaFixedBytes,
+                    card.peak_tflops * 1e12};
+        }
+        known += str(", ", card.name);
+    }
+    fail("plan.gpu", "plan.gpu = ", name, " is unknown; use one of ", known);
+}
+
+DeviceDescription describe_this_cpu() {
+    DeviceDescription cpu;
+    cpu.name = "cpu";
+    cpu.fixed_bytes = kCpuFixedBytes;
+    cpu.total_bytes =
+        std::max<std::int64_t>(0, proc_kilobytes("/proc/meminfo", "MemAvailable")) * 1024;
+    const std::int64_t limit = control_group_limit_bytes();
+    if (limit >= 0) cpu.total_bytes = std::min(cpu.total_bytes, limit);
+    return cpu;
+}
+
+std::int64_t MemoryPlan::device_bytes() const {
+    std::int64_t sum = 0;
+    for (const MemoryItem& item : items)
+        sum += item.is_on_host ? 0 : item.bytes;
+    return sum;
+}
+
+std::int64_t MemoryPlan::host_bytes() const {
+    std::int64_t sum = 0;
+    for (const MemoryItem& item : items)
+        sum += item.is_on_host ? item.bytes : 0;
+    return sum;
+}
+
+std::int64_t MemoryPlan::exact_bytes() const {
+    std::int64_t sum = 0;
+    for (const MemoryItem& item : items)
+        sum += item.is_exact ? item.bytes : 0;
+    return sum;
+}
+
+MemoryPlan plan_memory(const MemoryRequest& r) {
+    const ParamTable table = make_gpt2_param_table(r.model);
+    const ActivationPlan activations = plan_activations(r.model, r.activations);
+    const OptimizerPlan optimizer = plan_optimizer(table, r.target.device);
+    const bool pinned_is_host = r.target.device == Device::cuda;
+    const std::int64_t B = r.activations.B;
+    const std::int64_t T = r.activations.T;
+
+    std::int64_t bytes_by_kind[4] = {};  // params, grads, master, moments
+    const ParamStorePlan store = plan_param_store(table, r.params);
+    const auto region_bytes = [&](int region) {
+        return region < 0
+                   ? 0
+                   : store.arena.regions()[static_cast<std::size_t>(region)].shape.size_bytes();
+    };
+    for (const ParamStorePlan::Group& group : store.groups) {
+        bytes_by_kind[0] += region_bytes(group.params);
+        bytes_by_kind[1] += region_bytes(group.grads);
+        bytes_by_kind[2] += group.master == group.params ? 0 : region_bytes(group.master);
+        bytes_by_kind[3] += region_bytes(group.m) + region_bytes(group.v);
+    }
+    // Alignment of the regions goes to the parameters' line.
+    const std::int64_t parts =
+        bytes_by_kind[0] + bytes_by_kind[1] + bytes_by_kind[2] + bytes_by_kind[3];
+    bytes_by_kind[0] += store.arena.size_bytes() - parts;
+
+    MemoryPlan plan;
+    const auto add = [&](const char* name, std::int64_t bytes, bool on_host = false,
+                         bool exact = true) {
+        if (bytes > 0) plan.items.push_back({name, bytes, exact, on_host});
+    };
+    add("parameters", bytes_by_kind[0]);
+    add("gradients", bytes_by_kind[1]);
+    add("master weights", bytes_by_kind[2]);
+    add("AdamW moments", bytes_by_kind[3]);
+    add("activations", activations.saved.size_bytes());
+    add("scratch", activations.scratch.size_bytes());
+    add("batches",
+        BatchFeeder::plan(B, T).size_bytes() + Evaluator::plan_device(B, T).size_bytes());
+    add("optimizer scalars", optimizer.arena.size_bytes());
+    add("pinned memory",
+        optimizer.pinned.size_bytes() + Evaluator::plan_pinned(B, T).size_bytes() +
+            loader_memory_numel(r.loader) * 4,
+        pinned_is_host);
+    add("fixed (estimate)", r.target.fixed_bytes, false, false);
+    return plan;
+}
+
+std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request) {
+    std::vector<MemoryRemedy> remedies;
+    const std::int64_t now = device_bytes_of(request);
+    const auto add = [&](const std::string& change, const MemoryRequest& changed) {
+        const std::int64_t bytes = device_bytes_of(changed);
+        if (bytes < now) remedies.push_back({change, bytes});
+    };
+    if (request.activations.B > 1) {
+        MemoryRequest r = request;
+        r.activations.B = r.loader.micro_batch = request.activations.B / 2;
+        r.loader.global_batch = r.loader.micro_batch * request.world_size;
+        add(str("train.micro_batch = ", r.activations.B, ", a smaller global batch"), r);
+    }
+    if (request.activations.T > 1) {
+        MemoryRequest r = request;
+        r.activations.T = r.loader.seq_len = request.activations.T / 2;
+        add(str("train.seq_len = ", r.activations.T), r);
+    }
+    for (const Recompute recompute : {Recompute::light, Recompute::block}) {
+        if (static_cast<int>(recompute) <= static_cast<int>(request.activations.recompute))
+            continue;
+        MemoryRequest r = request;
+        r.activations.recompute = recompute;
+        add(str("model.recompute = ", name_of(recompute)), r);
+    }
+    if (request.activations.B > 1) {
+        MemoryRequest r = request;
+        r.activations.B = r.loader.micro_batch = 1;
+        r.loader.global_batch = request.world_size;
+        add(str("train.micro_batch = 1 with the same train.global_batch (accumulation ",
+                request.grad_accum_steps * request.activations.B, ")"),
+            r);
+    }
+    if (request.params.params == DType::f32 || request.params.grads == DType::f32) {
+        MemoryRequest r = request;
+        r.params.params = r.params.grads = r.activations.dtype = DType::bf16;
+        add("precision.params = bf16, precision.grad_accum = bf16", r);
+    }
+    // ZeRO-1 shares master weights and moments between the ranks.
+    for (const int ranks : {8, 32}) {
+        std::int64_t shared = 0;
+        for (const MemoryItem& item : plan_memory(request).items) {
+            if (item.name == "master weights" || item.name == "AdamW moments") shared += item.bytes;
+        }
+        remedies.push_back(
+            {str("ZeRO-1 on ", ranks, " GPUs (a later release)"), now - shared + shared / ranks});
+    }
+    return remedies;
+}
+
+std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan) {
+    std::string text =
+        str("memory plan for ", request.target.name, ", ", request.activations.B, " x ",
+            request.activations.T, " tokens a micro-step, recompute ",
+            name_of(request.activations.recompute), ", ", name_of(request.params.params),
+            " parameters, ", name_of(request.params.grads), " gradients\n");
+    const auto line = [&](const std::string& name, std::int64_t bytes, const char* note) {
+        std::string row = "  " + name;
+        row.resize(std::max<std::size_t>(row.size(), 28), ' ');
+        std::string value = format_bytes(bytes);
+        row += std::string(value.size() < 12 ? 12 - value.size() : 1, ' ') + value;
+        text += row + note + "\n";
+    };
+    for (const MemoryItem& item : plan.items) {
+        line(item.name, item.bytes, item.is_on_host ? "  (host)" : "");
+    }
+    line("total", plan.device_bytes(), "");
+    if (plan.host_bytes() > 0) line("total on the host", plan.host_bytes(), "");
+    line("available", request.target.total_bytes, "");
+    return text;
+}
+
+void require_fits(const MemoryRequest& request, const MemoryPlan& plan) {
+    if (plan.device_bytes() <= request.target.total_bytes) return;
+    std::string remedies;
+    for (const MemoryRemedy& remedy : memory_remedies(request)) {
+        remedies += str("\n  ", remedy.change, ": ", format_bytes(remedy.device_bytes));
+    }
+    fail("memory.plan_too_large", "memory: the plan needs ", format_bytes(plan.device_bytes()),
+         " (", plan.device_bytes(), " bytes), ", request.target.name, " has ",
+         format_bytes(request.target.total_bytes), " (", request.target.total_bytes,
+         " bytes). What helps, in this order:", remedies, "\n", format_plan(request, plan));
+}
+
+std::int64_t process_memory_bytes() {
+    return std::max<std::int64_t>(0, proc_kilobytes("/proc/self/status", "RssAnon")) * 1024;
+}
+
+}  // namespace ingot

@@ -1,0 +1,213 @@
+#include "engine/train/run_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "data/sampler.h"
+#include "data/tokenizer.h"
+#include "engine/train/batch_feeder.h"
+#include "model/families/gpt2.h"
+
+namespace ingot {
+namespace {
+
+namespace fs = std::filesystem;
+
+Recompute recompute_of(TrainConfig::Model::Recompute recompute) {
+    switch (recompute) {
+        case TrainConfig::Model::Recompute::none:
+            return Recompute::none;
+        case TrainConfig::Model::Recompute::light:
+            return Recompute::light;
+        case TrainConfig::Model::Recompute::block:
+            return Recompute::block;
+    }
+    return Recompute::none;
+}
+
+// The architecture, before the data has a say.
+void read_model(const TrainConfig& config, RunSetup& setup) {
+    setup.has_pretrained_weights = config.model.init == TrainConfig::Model::Init::hf;
+    setup.model =
+        config.model.hf.empty() ? preset(config.model.preset) : read_gpt2_config(config.model.hf);
+}
+
+// model.vocab_size: a number, or what the shards (or the weights) have.
+void set_vocabulary(const TrainConfig& config, RunSetup& setup, Log& log) {
+    const std::int64_t shards = setup.train == nullptr ? 0 : setup.train->vocab_size();
+    if (config.model.vocab_size > 0) {
+        ENSURE(config.model.hf.empty() || config.model.vocab_size == setup.model.vocab_size,
+               "setup.vocab", "model.vocab_size = ", config.model.vocab_size, ", but ",
+               config.model.hf, "/config.json has vocab_size = ", setup.model.vocab_size,
+               "; leave model.vocab_size out");
+        setup.model.vocab_size = config.model.vocab_size;
+    } else if (config.model.hf.empty() && shards > 0) {
+        setup.model.vocab_size = shards;
+        log.info(str("model.vocab_size = auto: ", shards, ", from the shards"));
+    }
+}
+
+// train.seq_len: the model's context by default. A longer one grows the position table of a model
+// that starts from scratch, and is refused for pretrained positions.
+void set_sequence_length(const TrainConfig& config, RunSetup& setup, Log& log) {
+    const std::int64_t context = setup.model.context_length;
+    setup.T = config.train.seq_len > 0 ? config.train.seq_len : context;
+    if (setup.T <= context) return;
+    ENSURE(!setup.has_pretrained_weights, "setup.seq_len", "train.seq_len = ", setup.T,
+           ", but the pretrained model of ", config.model.hf, " has ", context,
+           " positions; use train.seq_len <= ", context, " or model.init=scratch");
+    setup.model.context_length = setup.T;
+    log.info(str("train.seq_len = ", setup.T, " is above the context of ", context,
+                 ": the position table grows to ", setup.T, " rows"));
+}
+
+void set_precision(const TrainConfig& config, RunSetup& setup) {
+    using Params = TrainConfig::Precision::Params;
+    using GradAccum = TrainConfig::Precision::GradAccum;
+    const bool bf16 =
+        config.precision.params == Params::bf16 ||
+        (config.precision.params == Params::automatic && setup.device == Device::cuda);
+    setup.params = bf16 ? DType::bf16 : DType::f32;
+    setup.grads = config.precision.grad_accum == GradAccum::bf16 ? DType::bf16 : DType::f32;
+}
+
+void set_batch(const TrainConfig& config, int world_size, RunSetup& setup) {
+    setup.B = config.train.micro_batch;
+    setup.global_batch = global_batch_sequences(config, world_size);
+    setup.grad_accum_steps = grad_accum_steps(config, world_size);
+}
+
+std::unique_ptr<TokenSet> open_set(const std::string& files,
+                                   const char* role,
+                                   std::int64_t vocab_size) {
+    if (files.empty()) return nullptr;
+    return std::make_unique<TokenSet>(
+        TokenSetConfig{.files = files, .role = role, .vocab_size = vocab_size});
+}
+
+// Ids beyond the model's vocabulary are refused when a set is opened, so the vocabulary must be
+// known first; with `auto` it comes from the training shards' own header.
+void open_data(const TrainConfig& config, RunSetup& setup, Log& log) {
+    ENSURE(!config.data.train.empty(), "setup.data",
+           "data.train is empty; name the token shards, e.g. --data.train='shards/train_*.bin'");
+    const bool vocabulary_is_known = config.model.vocab_size > 0 || !config.model.hf.empty();
+    const std::int64_t given =
+        config.model.vocab_size > 0 ? config.model.vocab_size : setup.model.vocab_size;
+    setup.train = open_set(config.data.train, "train", vocabulary_is_known ? given : 0);
+    set_vocabulary(config, setup, log);
+    const std::int64_t V = setup.model.vocab_size;
+    ENSURE(setup.train->max_id() < V, "data.token_id", setup.train->description(), ": token id ",
+           setup.train->max_id(), " is beyond the model's vocab_size = ", V,
+           "; set model.vocab_size or prepare the data with this model's tokenizer");
+    setup.val = open_set(config.data.val, "val", V);
+    setup.test = open_set(config.data.test, "test", V);
+    for (const TokenSet* held_out : {setup.val.get(), setup.test.get()}) {
+        if (held_out != nullptr) check_separate(*setup.train, *held_out);
+    }
+    setup.eos_id = setup.train->shards().front().header().eos_id;
+}
+
+// tokenizer.json of the model folder, or beside the shards.
+void find_tokenizer(const TrainConfig& config, RunSetup& setup) {
+    const fs::path beside_shards = fs::path(setup.train->shards().front().path()).parent_path();
+    if (!config.model.hf.empty() && fs::exists(fs::path(config.model.hf) / "tokenizer.json")) {
+        setup.tokenizer_folder = config.model.hf;
+        const std::string path = config.model.hf + "/tokenizer.json";
+        check_tokenizer(*setup.train, TokenDecoder(path).file_sha256(), path);
+    } else if (fs::exists(beside_shards / "tokenizer.json")) {
+        setup.tokenizer_folder = beside_shards.string();
+    }
+}
+
+void set_steps(const TrainConfig& config, RunSetup& setup, Log& log) {
+    const std::int64_t windows = setup.train->num_windows(setup.T);
+    ENSURE(windows >= setup.global_batch, "data.too_short", setup.train->description(), " gives ",
+           windows, " sequences of ", setup.T, " tokens, one global batch needs ",
+           setup.global_batch, " (", setup.global_batch * setup.T + 1,
+           " tokens); use more data, a smaller train.global_batch or a shorter train.seq_len");
+    setup.steps_per_epoch = windows / setup.global_batch;
+    if (config.train.steps > 0) {
+        setup.total_steps = config.train.steps;
+        return;
+    }
+    setup.total_steps = std::max<std::int64_t>(
+        1, std::llround(config.train.epochs * static_cast<double>(setup.steps_per_epoch)));
+    log.info(str("train.steps = auto: ", setup.total_steps, ", ", config.train.epochs,
+                 " epochs of ", setup.steps_per_epoch, " steps"));
+}
+
+}  // namespace
+
+Device resolve_device(TrainConfig::Train::Device wanted, bool machine_has_nvidia_device) {
+    using Wanted = TrainConfig::Train::Device;
+    if (wanted == Wanted::cpu) return Device::cpu;
+    if (wanted == Wanted::automatic && !machine_has_nvidia_device) return Device::cpu;
+    if (wanted == Wanted::automatic && !kHasCuda) {
+        fail("setup.device",
+             "train.device = auto: this machine has an NVIDIA device, but this build holds no CUDA "
+             "code; run `make build` with nvcc in PATH, CUDA_HOME or /usr/local/cuda, or say "
+             "--train.device=cpu");
+    }
+    return Device::cuda;
+}
+
+LoaderConfig RunSetup::loader_config(const TrainConfig& config) const {
+    LoaderConfig loader;
+    loader.seq_len = T;
+    loader.micro_batch = B;
+    loader.global_batch = global_batch;
+    loader.seed = static_cast<std::uint64_t>(config.train.seed);
+    loader.shuffle = config.data.shuffle;
+    loader.workers = static_cast<int>(config.data.workers);
+    loader.held = BatchFeeder::kSlots + 1;
+    return loader;
+}
+
+MemoryRequest RunSetup::memory_request(const TrainConfig& config) const {
+    MemoryRequest request;
+    request.model = model;
+    request.activations.B = B;
+    request.activations.T = T;
+    request.activations.recompute = recompute_of(config.model.recompute);
+    request.activations.dtype = params;
+    request.activations.device = device;
+    request.params.params = params;
+    request.params.grads = grads;
+    request.grad_accum_steps = grad_accum_steps;
+    request.loader = loader_config(config);
+    request.target = describe_this_cpu();
+    return request;
+}
+
+RunSetup set_up_training(const TrainConfig& config, Log& log) {
+    RunSetup setup;
+    setup.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
+    if (config.train.device == TrainConfig::Train::Device::automatic) {
+        log.info(str("train.device = auto: ", name_of(setup.device)));
+    }
+    read_model(config, setup);
+    open_data(config, setup, log);
+    set_sequence_length(config, setup, log);
+    validate(setup.model);
+    find_tokenizer(config, setup);
+    set_precision(config, setup);
+    set_batch(config, 1, setup);
+    set_steps(config, setup, log);
+    return setup;
+}
+
+RunSetup set_up_plan(const TrainConfig& config, Log& log) {
+    RunSetup setup;
+    const bool names_a_gpu = !config.plan.gpu.empty() && config.plan.gpu != "cpu";
+    setup.device = names_a_gpu ? Device::cuda : Device::cpu;
+    read_model(config, setup);
+    if (config.model.vocab_size > 0) setup.model.vocab_size = config.model.vocab_size;
+    set_sequence_length(config, setup, log);
+    validate(setup.model);
+    set_precision(config, setup);
+    set_batch(config, static_cast<int>(config.plan.world_size), setup);
+    return setup;
+}
+
+}  // namespace ingot

@@ -1,0 +1,325 @@
+#include "engine/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "data/token_hash.h"
+#include "engine/train/console.h"
+#include "engine/train/hf_weights.h"
+#include "engine/train/text_sampler.h"
+#include "kernels/blas.h"
+#include "kernels/sum.h"
+#include "model/flops.h"
+
+namespace ingot {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+ArenaPlan loader_memory_plan(const LoaderConfig& config) {
+    ArenaPlan plan("loader batches");
+    plan.add("ids", DType::i32, {loader_memory_numel(config)});
+    plan.place();
+    return plan;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& cpu_options)
+    : config_(config),
+      log_(log),
+      setup_(set_up_training(config, log)),
+      schedule_(config, setup_.total_steps) {
+    const MemoryRequest request = setup_.memory_request(config);
+    memory_plan_ = plan_memory(request);
+    require_fits(request, memory_plan_);
+    folder_ = std::make_unique<RunFolder>(config, log);
+    ENSURE(!folder_->held_a_run(), "run.no_resume", "log.dir = ", folder_->log_dir(),
+           " holds a run already, and this release cannot resume one; name another log.dir or "
+           "remove the folder");
+    print_start();
+
+    memory_before_bytes_ = process_memory_bytes();
+    context_ =
+        setup_.device == Device::cuda ? Context::make_cuda(0) : Context::make_cpu(cpu_options);
+    decoder_ = std::make_unique<Decoder>(*context_, setup_.model, request.activations);
+    store_ = std::make_unique<ParamStore>(*context_, decoder_->params(), request.params);
+    optimizer_ =
+        std::make_unique<Optimizer>(*context_, *store_,
+                                    OptimizerOptions{.beta1 = config.optimizer.beta1,
+                                                     .beta2 = config.optimizer.beta2,
+                                                     .eps = config.optimizer.eps,
+                                                     .weight_decay = config.optimizer.weight_decay,
+                                                     .grad_clip = config.optimizer.grad_clip});
+    timer_ = std::make_unique<PhaseTimer>(*context_, Optimizer::kSlots);
+    LoaderConfig loader = request.loader;
+    loader_memory_ = Arena(*context_, loader_memory_plan(loader), Buffer::Kind::pinned);
+    loader.memory = loader_memory_.tensor(0);
+    loader_ = std::make_unique<Loader>(*setup_.train, loader);
+    feeder_ = std::make_unique<BatchFeeder>(*context_, *loader_, setup_.B, setup_.T);
+    evaluator_ = std::make_unique<Evaluator>(*context_, *decoder_, *store_);
+    if (!setup_.tokenizer_folder.empty()) {
+        tokenizer_ = std::make_unique<TokenDecoder>(setup_.tokenizer_folder + "/tokenizer.json");
+    }
+    flops_per_token_ =
+        train_flops_per_token(setup_.model, decoder_->params().num_parameters(), setup_.T);
+    peak_flops_ = setup_.device == Device::cpu ? blas::measured_flops() : request.target.peak_flops;
+    initialize_weights();
+    metrics_ = std::make_unique<MetricsWriter>(folder_->log_dir(), 1);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::print_start() {
+    log_.info(format_config(config_));
+    log_.info(format_plan(setup_.memory_request(config_), memory_plan_));
+    const ParamTable table = make_gpt2_param_table(setup_.model);
+    log_.info(str("model: ", setup_.model.num_layers, " layers, ", setup_.model.num_heads,
+                  " heads, ", setup_.model.channels, " channels, vocabulary ",
+                  setup_.model.vocab_size, ", ", format_count(table.num_parameters()),
+                  " parameters"));
+    log_.info(str("data: ", setup_.train->description(), ", ", setup_.steps_per_epoch,
+                  " steps an epoch"));
+    log_.info(batch_line(config_, 1));
+    if (setup_.device == Device::cpu) log_.info(blas::description());
+    if (!root_warning().empty()) log_.warning(root_warning());
+}
+
+void Trainer::initialize_weights() {
+    if (setup_.has_pretrained_weights) {
+        import_hf_weights(config_.model.hf, *store_);
+        log_.info(str("weights: loaded from ", config_.model.hf));
+    } else {
+        store_->initialize(static_cast<std::uint64_t>(config_.train.seed));
+        log_.info(str("weights: random, GPT-2's initialization, seed ", config_.train.seed));
+    }
+}
+
+void Trainer::run() {
+    const std::int64_t lag = setup_.device == Device::cuda ? 1 : 0;
+    const Stream stream = context_->compute_stream();
+    std::vector<PendingStep> pending;  // at most lag + 1, oldest first
+    const auto finish_oldest = [&] {
+        finish_step(pending.front());
+        const std::int64_t step = pending.front().step;
+        pending.erase(pending.begin());
+        return step;
+    };
+    std::int64_t step = 0;
+    while (step < setup_.total_steps && stop_signal_.received() == 0) {
+        ++step;
+        const PendingStep next = enqueue_forward_backward(step);
+        // What came before must be known to be finite before anything more is updated.
+        while (!pending.empty())
+            finish_oldest();
+        optimizer_->step(stream, step, next.lr, next.valid_tokens);
+        timer_->mark(stream, PhaseTimer::Phase::optimizer);
+        pending.push_back(next);
+        const bool wants_model = step == setup_.total_steps ||
+                                 (config_.eval.every > 0 && step % config_.eval.every == 0) ||
+                                 (config_.sample.every > 0 && step % config_.sample.every == 0);
+        while (!pending.empty() &&
+               (static_cast<std::int64_t>(pending.size()) > lag || wants_model || step == 1)) {
+            finish_oldest();
+        }
+        if (step == 1) print_memory(step);
+        after_step(step);
+    }
+    while (!pending.empty())
+        finish_oldest();
+    finish(step);
+}
+
+Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
+    const Stream stream = context_->compute_stream();
+    PendingStep pending;
+    pending.step = step;
+    pending.lr = schedule_.learning_rate(step);
+    std::uint64_t step_hash = 0;
+    timer_->begin_step(stream, step);
+    for (std::int64_t micro_step = 0; micro_step < setup_.grad_accum_steps; ++micro_step) {
+        const bool reuses = config_.train.overfit_one_batch && step > 1;
+        const DeviceBatch batch =
+            reuses ? one_batch_[static_cast<std::size_t>(micro_step)] : next_batch();
+        pending.data_wait_ms += reuses ? 0.0 : batch.host.wait_ms;
+        pending.valid_tokens += batch.host.valid_targets;
+        step_hash += batch.host.token_hash;
+        timer_->mark(stream, PhaseTimer::Phase::wait);
+        store_->begin_micro_step(micro_step);
+        decoder_->forward(stream, *store_, batch.inputs);
+        timer_->mark(stream, PhaseTimer::Phase::forward);
+        const Tensor losses =
+            decoder_->loss_and_backward(stream, *store_, batch.inputs, batch.targets);
+        sum(stream, {.out = optimizer_->loss_sum(), .inp = losses, .accumulate = micro_step > 0});
+        timer_->mark(stream, PhaseTimer::Phase::backward);
+        if (!config_.train.overfit_one_batch) feeder_->release(stream, batch);
+    }
+    token_hash_ = chain_token_hash(token_hash_, step_hash);
+    pending.token_hash = token_hash_;
+    return pending;
+}
+
+DeviceBatch Trainer::next_batch() {
+    DeviceBatch batch = feeder_->next(context_->compute_stream());
+    if (config_.train.overfit_one_batch) one_batch_.push_back(batch);
+    return batch;
+}
+
+void Trainer::finish_step(const PendingStep& pending) {
+    const StepResult result = optimizer_->result(pending.step);
+    const PhaseTimes times = timer_->read(pending.step);
+    if (!result.is_finite) refuse_nonfinite(pending, result);
+
+    StepRecord record;
+    record.step = pending.step;
+    record.epoch = static_cast<double>(pending.step) / static_cast<double>(setup_.steps_per_epoch);
+    record.loss = result.loss;
+    record.grad_norm = result.grad_norm;
+    record.lr = pending.lr;
+    record.tokens = setup_.global_batch * setup_.T;
+    record.tokens_per_s = static_cast<double>(record.tokens) / times.step_ms * 1e3;
+    record.step_ms = times.step_ms;
+    record.forward_ms = times.forward_ms;
+    record.backward_ms = times.backward_ms;
+    record.optimizer_ms = times.optimizer_ms;
+    record.data_wait_ms = pending.data_wait_ms;
+    record.token_hash = pending.token_hash;
+    metrics_->step(record);
+
+    last_loss_ = result.loss;
+    total_ms_ += times.step_ms;
+    forward_ms_ += times.forward_ms;
+    backward_ms_ += times.backward_ms;
+    optimizer_ms_ += times.optimizer_ms;
+    data_wait_ms_ += pending.data_wait_ms;
+
+    StepLine line;
+    line.step = pending.step;
+    line.total_steps = setup_.total_steps;
+    line.loss = result.loss;
+    line.grad_norm = result.grad_norm;
+    line.lr = pending.lr;
+    line.step_ms = times.step_ms;
+    line.tokens_per_s = record.tokens_per_s;
+    if (peak_flops_ > 0.0) line.mfu = record.tokens_per_s * flops_per_token_ / peak_flops_;
+    line.data_wait_fraction = pending.data_wait_ms / times.step_ms;
+    if (pending.step > 1) {
+        line.eta_s = static_cast<double>(setup_.total_steps - pending.step) * total_ms_ / 1e3 /
+                     static_cast<double>(pending.step);
+    }
+    log_.info(format_step(line));
+}
+
+void Trainer::refuse_nonfinite(const PendingStep& pending, const StepResult& result) {
+    const std::string what = str("step ", pending.step, ": loss = ", format_number(result.loss),
+                                 ", gradient norm = ", format_number(result.grad_norm),
+                                 ", lr = ", format_number(pending.lr));
+    if (config_.train.nonfinite == TrainConfig::Train::Nonfinite::skip) {
+        ++skipped_steps_;
+        log_.warning(what + "; the update of this step was skipped");
+        return;
+    }
+    fail("train.nonfinite", what, "; nothing was updated, the parameters are those after step ",
+         pending.step - 1,
+         ". Lower optimizer.lr, lengthen schedule.warmup_steps, look at the data of this step "
+         "(token_hash in metrics.jsonl), or set train.nonfinite=skip");
+}
+
+void Trainer::after_step(std::int64_t step) {
+    const bool is_last = step == setup_.total_steps;
+    if (!is_last && config_.eval.every > 0 && step % config_.eval.every == 0) {
+        validate_now(step, config_.eval.batches * setup_.grad_accum_steps);
+    }
+    if (!is_last && config_.sample.every > 0 && step % config_.sample.every == 0) {
+        print_sample(step);
+    }
+}
+
+void Trainer::validate_now(std::int64_t step, std::int64_t max_batches) {
+    if (setup_.val == nullptr) return;
+    const auto begin = std::chrono::steady_clock::now();
+    const EvalResult result = evaluator_->run(*setup_.val, max_batches);
+    evaluation_s_ += seconds_since(begin);
+    metrics_->validation({.step = step, .loss = result.loss, .tokens = result.tokens});
+    log_.info(str("step ", step, ": validation loss ", format_number(result.loss), " over ",
+                  format_count(result.tokens), " tokens"));
+}
+
+void Trainer::print_sample(std::int64_t step) {
+    if (tokenizer_ == nullptr || config_.sample.tokens == 0) return;
+    const auto begin = std::chrono::steady_clock::now();
+    TextRequest request;
+    // The start of a document is what follows a separator.
+    request.prompt = {static_cast<std::int32_t>(setup_.eos_id >= 0 ? setup_.eos_id : 0)};
+    request.num_tokens = config_.sample.tokens;
+    request.stop_id = setup_.eos_id;
+    request.seed = static_cast<std::uint64_t>(config_.train.seed);
+    request.stream = static_cast<std::uint64_t>(step);
+    request.options = {.temperature = config_.sample.temperature, .top_k = config_.sample.top_k};
+    Utf8Stream text;
+    log_.raw(str("--- sample after step ", step, " (temperature ", config_.sample.temperature,
+                 ", top_k ", config_.sample.top_k, ")\n"));
+    generate(*context_, *decoder_, *store_, request, [&](std::int32_t id) {
+        if (id != setup_.eos_id) log_.raw(text.push(tokenizer_->bytes(id)));
+    });
+    log_.raw(text.finish() + "\n---\n");
+    sampling_s_ += seconds_since(begin);
+}
+
+void Trainer::finish(std::int64_t last_step) {
+    if (stop_signal_.received() != 0) {
+        log_.warning(str("signal ", stop_signal_.received(), ": stopping after step ", last_step,
+                         " of ", setup_.total_steps));
+    }
+    if (last_step == 0) return;
+    validate_now(last_step, 0);
+    if (setup_.test != nullptr && last_step == setup_.total_steps) {
+        const EvalResult result = evaluator_->run(*setup_.test, 0);
+        metrics_->test({.step = last_step, .loss = result.loss, .tokens = result.tokens});
+        log_.info(str("test loss ", format_number(result.loss), " over ",
+                      format_count(result.tokens), " tokens"));
+    }
+    print_sample(last_step);
+    checkpoint_path_ = str(folder_->checkpoint_dir(), "/checkpoint-", last_step);
+    export_hf(*store_, setup_.model,
+              {.folder = checkpoint_path_,
+               .dtype = DType::f32,
+               .tokenizer_folder = setup_.tokenizer_folder,
+               .eos_id = setup_.eos_id});
+    metrics_->sync();
+    print_memory(last_step);
+    print_summary(last_step);
+}
+
+void Trainer::print_memory(std::int64_t step) {
+    if (setup_.device != Device::cpu) return;
+    const std::int64_t measured = process_memory_bytes();
+    const std::int64_t planned = memory_plan_.device_bytes();
+    const double percent =
+        100.0 * static_cast<double>(measured - planned) / static_cast<double>(planned);
+    log_.info(str("memory after step ", step, ": planned ", format_bytes(planned), ", measured ",
+                  format_bytes(measured), " (", percent > 0.0 ? "+" : "", format_number(percent),
+                  " %)"));
+}
+
+void Trainer::print_summary(std::int64_t last_step) {
+    const double total_s = total_ms_ / 1e3 + evaluation_s_ + sampling_s_;
+    log_.info(format_phases({{"forward", forward_ms_ / 1e3},
+                             {"backward with head and loss", backward_ms_ / 1e3},
+                             {"optimizer", optimizer_ms_ / 1e3},
+                             {"waiting for data", data_wait_ms_ / 1e3},
+                             {"evaluation", evaluation_s_},
+                             {"sampling", sampling_s_}},
+                            total_s));
+    const double tokens = static_cast<double>(last_step * setup_.global_batch * setup_.T);
+    log_.info(str("trained ", last_step, " steps, ",
+                  format_count(static_cast<std::int64_t>(tokens)), " tokens, ",
+                  format_count(static_cast<std::int64_t>(tokens / total_ms_ * 1e3)),
+                  " tokens/s, last loss ", format_number(last_loss_),
+                  skipped_steps_ > 0 ? str(", ", skipped_steps_, " steps skipped") : ""));
+    log_.info(str("weights: ", checkpoint_path_, "\nrecords: ", metrics_->path()));
+}
+
+}  // namespace ingot

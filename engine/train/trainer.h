@@ -1,0 +1,102 @@
+// One training run on one rank: the loop, from the first batch to the exported weights.
+//
+// Order of a step (docs/architecture.md walks through it): micro-steps of forward, loss and
+// backward; a look at the step before (its loss and norm are read with a lag of one step on CUDA,
+// none on the CPU); global norm, clipping, AdamW. A step whose loss or gradient is not finite
+// changes nothing and stops the run (train.nonfinite) before anything later is updated, or is
+// skipped. Errors: train.nonfinite, and those of everything below.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "engine/core/log.h"
+#include "engine/train/batch_feeder.h"
+#include "engine/train/config.h"
+#include "engine/train/evaluator.h"
+#include "engine/train/metrics.h"
+#include "engine/train/optimizer.h"
+#include "engine/train/phase_timer.h"
+#include "engine/train/run_folder.h"
+#include "engine/train/run_setup.h"
+#include "engine/train/schedule.h"
+#include "engine/train/stop_signal.h"
+#include "model/decoder.h"
+
+namespace ingot {
+
+class Trainer {
+  public:
+    // Opens data and folders, prints configuration and plan, allocates, initializes or loads the
+    // weights: everything that can be refused is refused here. cpu_options: adversarial streams in
+    // tests.
+    Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& cpu_options = {});
+    ~Trainer();
+
+    // Trains to the last step (or until SIGINT or SIGTERM), evaluates, samples, writes the weights
+    // to CHECKPOINT_DIR/checkpoint-STEP.
+    void run();
+
+    const RunSetup& setup() const { return setup_; }
+    const ParamStore& store() const { return *store_; }
+    const MemoryPlan& memory_plan() const { return memory_plan_; }
+    Context& context() { return *context_; }
+    const std::string& checkpoint_path() const { return checkpoint_path_; }  // after run()
+
+  private:
+    // What the host knows about a step that the device may still be doing.
+    struct PendingStep {
+        std::int64_t step = 0;  // 1 is the first
+        double lr = 0.0;
+        std::int64_t valid_tokens = 0;
+        std::uint64_t token_hash = 0;
+        double data_wait_ms = 0.0;
+    };
+
+    void print_start();
+    void initialize_weights();
+    PendingStep enqueue_forward_backward(std::int64_t step);
+    DeviceBatch next_batch();
+    void finish_step(const PendingStep& pending);
+    void refuse_nonfinite(const PendingStep& pending, const StepResult& result);
+    void after_step(std::int64_t step);
+    void validate_now(std::int64_t step, std::int64_t max_batches);
+    void print_sample(std::int64_t step);
+    void finish(std::int64_t last_step);
+    void print_memory(std::int64_t step);
+    void print_summary(std::int64_t last_step);
+
+    TrainConfig config_;
+    Log& log_;
+    StopSignal stop_signal_;  // before any thread is made
+    RunSetup setup_;
+    std::unique_ptr<RunFolder> folder_;
+    MemoryPlan memory_plan_;
+    std::int64_t memory_before_bytes_ = 0;
+    std::unique_ptr<Context> context_;
+    std::unique_ptr<Decoder> decoder_;
+    std::unique_ptr<ParamStore> store_;
+    std::unique_ptr<Optimizer> optimizer_;
+    std::unique_ptr<PhaseTimer> timer_;
+    Arena loader_memory_;
+    std::unique_ptr<Loader> loader_;
+    std::unique_ptr<BatchFeeder> feeder_;
+    std::unique_ptr<Evaluator> evaluator_;
+    std::unique_ptr<TokenDecoder> tokenizer_;
+    std::unique_ptr<MetricsWriter> metrics_;
+    Schedule schedule_;
+    double flops_per_token_ = 0.0;
+    double peak_flops_ = 0.0;  // of the device, FLOP/s; 0 = unknown
+
+    std::uint64_t token_hash_ = 0;
+    std::vector<DeviceBatch> one_batch_;  // train.overfit_one_batch: the micro-batches of step 1
+    std::int64_t skipped_steps_ = 0;
+    double total_ms_ = 0.0;  // of finished steps, by phase
+    double forward_ms_ = 0.0, backward_ms_ = 0.0, optimizer_ms_ = 0.0, data_wait_ms_ = 0.0;
+    double evaluation_s_ = 0.0, sampling_s_ = 0.0;
+    double last_loss_ = 0.0;
+    std::string checkpoint_path_;
+};
+
+}  // namespace ingot

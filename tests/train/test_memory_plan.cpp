@@ -1,0 +1,104 @@
+// Goal: the plan is what a run allocates, remedies make it smaller, what does not fit is refused
+// before anything is allocated. The comparison with a running trainer is in test_trainer.
+#include <doctest/doctest.h>
+
+#include "engine/train/console.h"
+#include "engine/train/memory_plan.h"
+
+using namespace ingot;
+
+namespace {
+
+MemoryRequest request_for(const std::string& model, const std::string& device) {
+    MemoryRequest r;
+    r.model = preset(model);
+    r.target = describe_device(device);
+    r.activations.B = r.loader.micro_batch = r.loader.global_batch = 4;
+    r.activations.T = r.loader.seq_len = 256;
+    r.activations.device = r.target.device;
+    r.loader.workers = 2;
+    return r;
+}
+
+std::int64_t bytes_of(const MemoryPlan& plan, const std::string& name) {
+    for (const MemoryItem& item : plan.items) {
+        if (item.name == name) return item.bytes;
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("memory plan: parameters, gradients and moments of GPT-2 124M in fp32") {
+    const MemoryPlan plan = plan_memory(request_for("gpt2-124m", "cpu"));
+    // Padded vocabulary: 47 rows more than 124,439,808 parameters; alignment adds nothing at 768.
+    const std::int64_t numel = 124439808 + 47 * 768;
+    CHECK(bytes_of(plan, "parameters") == 4 * numel);
+    CHECK(bytes_of(plan, "gradients") == 4 * numel);
+    CHECK(bytes_of(plan, "AdamW moments") == 8 * numel);
+    CHECK(bytes_of(plan, "master weights") == 0);
+}
+
+TEST_CASE("memory plan: bf16 parameters add master weights") {
+    MemoryRequest r = request_for("gpt2-124m", "cpu");
+    r.params.params = r.activations.dtype = DType::bf16;
+    const MemoryPlan plan = plan_memory(r);
+    const std::int64_t numel = 124439808 + 47 * 768;
+    CHECK(bytes_of(plan, "parameters") == 2 * numel);
+    CHECK(bytes_of(plan, "master weights") == 4 * numel);
+}
+
+TEST_CASE("memory plan: what does not fit is refused with both numbers and remedies in order") {
+    MemoryRequest r = request_for("gpt2-1558m", "cpu");
+    r.target.total_bytes = std::int64_t{10} << 30;
+    const MemoryPlan plan = plan_memory(r);
+    try {
+        require_fits(r, plan);
+        FAIL("was not refused");
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        CHECK(std::string(error.code()) == "memory.plan_too_large");
+        CHECK(text.find(str(plan.device_bytes(), " bytes")) != std::string::npos);
+        CHECK(text.find(str(r.target.total_bytes, " bytes")) != std::string::npos);
+        std::size_t at = 0;
+        for (const char* remedy :
+             {"train.micro_batch = 2", "train.seq_len = 128", "model.recompute = light",
+              "model.recompute = block", "train.micro_batch = 1 with the same train.global_batch",
+              "precision.params = bf16", "ZeRO-1 on 8 GPUs"}) {
+            CAPTURE(remedy);
+            const std::size_t next = text.find(remedy, at);
+            CHECK(next != std::string::npos);
+            at = next == std::string::npos ? at : next;
+        }
+    }
+    r.target.total_bytes = plan.device_bytes();
+    CHECK_NOTHROW(require_fits(r, plan));
+}
+
+TEST_CASE("memory plan: every remedy is smaller than the plan, the text names every part") {
+    const MemoryRequest r = request_for("gpt2-tiny", "cpu");
+    const MemoryPlan plan = plan_memory(r);
+    CHECK(memory_remedies(r).size() >= 6);
+    for (const MemoryRemedy& remedy : memory_remedies(r)) {
+        CAPTURE(remedy.change);
+        CHECK(remedy.device_bytes < plan.device_bytes());
+    }
+    const std::string text = format_plan(r, plan);
+    for (const MemoryItem& item : plan.items) {
+        CHECK(text.find(item.name) != std::string::npos);
+        CHECK(text.find(format_bytes(item.bytes)) != std::string::npos);
+    }
+}
+
+TEST_CASE("memory plan: cards are known by name, others are refused") {
+    CHECK(describe_device("h200").total_bytes == std::int64_t{143771} << 20);
+    CHECK(describe_device("a100-80").device == Device::cuda);
+    CHECK(describe_device("cpu").total_bytes > 0);
+    CHECK_THROWS_WITH_AS(describe_device("v100"), doctest::Contains("plan.gpu = v100 is unknown"),
+                         Error);
+}
+
+TEST_CASE("memory plan: this process has memory of its own") {
+    CHECK(process_memory_bytes() > 0);
+    CHECK(process_memory_bytes() < (std::int64_t{8} << 30));
+}

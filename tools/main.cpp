@@ -1,0 +1,32 @@
+#include "tools/main.h"
+
+#include <exception>
+#include <iostream>
+#include <unistd.h>
+
+#include "engine/core/check.h"
+
+namespace ingot {
+namespace {
+
+std::string host_name() {
+    char name[256] = "";
+    return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
+}
+
+}  // namespace
+
+int run_main(const std::function<int()>& body) {
+    try {
+        return body();
+    } catch (const Error& error) {
+        std::cerr << "[rank 0 " << host_name() << "] error: " << error.what() << " ["
+                  << error.code() << "]" << std::endl;
+    } catch (const std::exception& error) {
+        std::cerr << "[rank 0 " << host_name() << "] internal error: " << error.what()
+                  << " [internal]" << std::endl;
+    }
+    return 1;
+}
+
+}  // namespace ingot
