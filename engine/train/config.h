@@ -93,7 +93,7 @@ struct TrainConfig {
 
     struct Eval {
         std::int64_t every = 0;     // steps; 0 = at the end only
-        std::int64_t batches = 20;  // global batches; 0 = auto: the whole set
+        std::int64_t batches = 20;  // micro-batches over all ranks; 0 = auto: the whole set
     } eval;
 
     struct Sample {

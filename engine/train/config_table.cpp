@@ -191,7 +191,8 @@ void add_reports(std::vector<ConfigKey>& t) {
                                              "steps between validations; 0: only at the end"));
     t.push_back(integer<&C::eval, &E::batches>(
         "eval.batches", 1, 1e9,
-        "micro-batches of a validation between steps; auto: the whole set, as at the end", "auto"));
+        "micro-batches (over all ranks) of a validation between steps; auto: all, as at the end",
+        "auto"));
     t.push_back(integer<&C::sample, &S::every>("sample.every", 0, 1e12,
                                                "steps between text samples; 0: only at the end"));
     t.push_back(

@@ -1,6 +1,8 @@
 // Goal: rank 0 speaks on the console, every rank in its file. Method: a temporary file as console.
+#include <cctype>
 #include <cstdio>
-#include <regex>
+#include <sstream>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -28,6 +30,21 @@ std::string console_of(int rank, const std::string& log_path) {
     return read_all(folder / "console");
 }
 
+// The lines without their UTC time, which must look like 2026-12-01T22:48:01.123Z.
+std::vector<std::string> lines_after_time(const std::string& path) {
+    const std::string form = "dddd-dd-ddTdd:dd:dd.dddZ ";
+    std::vector<std::string> rests;
+    std::istringstream text(read_all(path));
+    for (std::string line; std::getline(text, line);) {
+        std::string time = line.substr(0, form.size());
+        for (char& c : time)
+            c = std::isdigit(static_cast<unsigned char>(c)) != 0 ? 'd' : c;
+        CHECK(time == form);
+        rests.push_back(line.substr(time.size()));
+    }
+    return rests;
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -41,13 +58,13 @@ TEST_CASE("log: the file of a rank has every line with UTC time and level, and i
     const TempFolder folder;
     const std::string path = folder / "rank";
     console_of(3, path);
-    const std::string time = "2[0-9]{3}-[01][0-9]-[0-3][0-9]T[0-9:]{8}\\.[0-9]{3}Z";
-    const std::string expected = time + " info step 1\n" + time + " warning slow\n" + time +
-                                 " detail only in the file\n" + time + " raw a\n" + time +
-                                 " raw b\n";
-    CHECK(std::regex_match(read_all(path), std::regex(expected)));
+    const std::vector<std::string> once = {"info step 1", "warning slow", "detail only in the file",
+                                           "raw a", "raw b"};
+    CHECK(lines_after_time(path) == once);
     console_of(3, path);
-    CHECK(std::regex_match(read_all(path), std::regex(expected + expected)));
+    std::vector<std::string> expected = once;
+    expected.insert(expected.end(), once.begin(), once.end());
+    CHECK(lines_after_time(path) == expected);
 }
 
 TEST_CASE("log: without a console and a file nothing happens") {
