@@ -137,6 +137,7 @@ What to try next:
   ./train_gpt --plan                        what the run needs in memory, without starting it
   ./train_gpt --help                        every setting with its range
   make run ARGS="--train.steps=2000"        train longer, in a run folder of its own
+  ./train_gpt --log.dir=runs/mine           the same without the set-up, from an edited run.json
   tools/prepare_data.py --help              your own text; then set data.train and data.val in run.json
   make test                                 prove this machine's build
 TEXT
