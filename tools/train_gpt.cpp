@@ -16,9 +16,7 @@ using namespace ingot;
 int plan(const TrainConfig& config) {
     Log log(0, stdout);
     const RunSetup setup = set_up_plan(config, log);
-    MemoryRequest request = setup.memory_request(config);
-    request.world_size = static_cast<int>(config.plan.world_size);
-    request.target = describe_device(config.plan.gpu.empty() ? "cpu" : config.plan.gpu);
+    const MemoryRequest request = setup.memory_request(config);
     const MemoryPlan memory = plan_memory(request);
     log.info(batch_line(config, request.world_size));
     log.info(format_plan(request, memory));

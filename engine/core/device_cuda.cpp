@@ -148,6 +148,11 @@ DeviceInfo device_info(int device_index) {
     info.compute_minor = properties.minor;
     info.num_multiprocessors = properties.multiProcessorCount;
     info.total_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+    set_device(device_index);
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    info.free_bytes = static_cast<std::int64_t>(free_bytes);
     info.driver_version = version_or_zero(cudaDriverGetVersion);
     info.runtime_version = version_or_zero(cudaRuntimeGetVersion);
     return info;

@@ -21,9 +21,9 @@ void import_hf_weights(const std::string& folder, ParamStore& store);
 
 struct HfExport {
     std::string folder = {};            // made when it is missing
-    DType dtype = DType::f32;      // of the tensors
+    DType dtype = DType::f32;           // of the tensors
     std::string tokenizer_folder = {};  // its tokenizer files are copied; "" = none
-    std::int64_t eos_id = -1;      // -1 = unknown
+    std::int64_t eos_id = -1;           // -1 = unknown
 };
 void export_hf(const ParamStore& store, const DecoderConfig& config, const HfExport& options);
 

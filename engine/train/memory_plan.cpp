@@ -16,12 +16,14 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 struct Card {
     const char* name;
-    std::int64_t total_mib;  // as nvidia-smi shows it
-    double peak_tflops;      // dense bf16, vendor's datasheet
+    const char* in_device_name;  // as the driver spells it
+    std::int64_t total_mib;      // as nvidia-smi shows it
+    double peak_tflops;          // dense bf16, vendor's datasheet
 };
 constexpr Card kCards[] = {
-    {"a100-40", 40960, 312.0}, {"a100-80", 81920, 312.0}, {"h100-80", 81559, 989.0},
-    {"h200", 143771, 989.0},   {"l40s", 46068, 362.0},    {"rtx4090", 24564, 165.0},
+    {"a100-40", "A100", 40960, 312.0}, {"a100-80", "A100", 81920, 312.0},
+    {"h100-80", "H100", 81559, 989.0}, {"h200", "H200", 143771, 989.0},
+    {"l40s", "L40S", 46068, 362.0},    {"rtx4090", "RTX 4090", 24564, 165.0},
 };
 // Context, kernels' code and cuBLASLt's workspace: an estimate until a run shows the measured
 // figure.
@@ -76,6 +78,17 @@ DeviceDescription describe_this_cpu() {
     const std::int64_t limit = control_group_limit_bytes();
     if (limit >= 0) cpu.total_bytes = std::min(cpu.total_bytes, limit);
     return cpu;
+}
+
+DeviceDescription describe_this_gpu(int device_index) {
+    const DeviceInfo info = cuda_device_info(device_index);
+    DeviceDescription gpu{info.name, Device::cuda, info.total_bytes, kCudaFixedBytes, 0.0};
+    for (const Card& card : kCards) {
+        if (info.name.find(card.in_device_name) != std::string::npos) {
+            gpu.peak_flops = card.peak_tflops * 1e12;
+        }
+    }
+    return gpu;
 }
 
 std::int64_t MemoryPlan::device_bytes() const {
@@ -231,7 +244,11 @@ void require_fits(const MemoryRequest& request, const MemoryPlan& plan) {
          " bytes). What helps, in this order:", remedies, "\n", format_plan(request, plan));
 }
 
-std::int64_t process_memory_bytes() {
+std::int64_t used_memory_bytes(const Context& context) {
+    if (context.device() == Device::cuda) {
+        const DeviceInfo info = cuda_device_info(context.device_index());
+        return info.total_bytes - info.free_bytes;
+    }
     return std::max<std::int64_t>(0, proc_kilobytes("/proc/self/status", "RssAnon")) * 1024;
 }
 

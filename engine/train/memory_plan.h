@@ -26,6 +26,8 @@ struct DeviceDescription {
 DeviceDescription describe_device(const std::string& name);
 // This machine's CPU: the smaller of the available memory and the control group's limit.
 DeviceDescription describe_this_cpu();
+// A CUDA device of this machine; a card the table does not know has no peak_flops.
+DeviceDescription describe_this_gpu(int device_index);
 
 struct MemoryRequest {
     DecoderConfig model;
@@ -66,7 +68,8 @@ std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan);
 // Throws memory.plan_too_large with plan, device and remedies when the plan does not fit.
 void require_fits(const MemoryRequest& request, const MemoryPlan& plan);
 
-// Anonymous resident memory of this process (RssAnon of /proc/self/status), bytes.
-std::int64_t process_memory_bytes();
+// What is used now, bytes. CPU: anonymous resident memory of this process (RssAnon of
+// /proc/self/status). CUDA: what is not free on the device, other processes included.
+std::int64_t used_memory_bytes(const Context& context);
 
 }  // namespace ingot

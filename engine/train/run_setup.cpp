@@ -72,10 +72,10 @@ void set_precision(const TrainConfig& config, RunSetup& setup) {
     setup.grads = config.precision.grad_accum == GradAccum::bf16 ? DType::bf16 : DType::f32;
 }
 
-void set_batch(const TrainConfig& config, int world_size, RunSetup& setup) {
+void set_batch(const TrainConfig& config, RunSetup& setup) {
     setup.B = config.train.micro_batch;
-    setup.global_batch = global_batch_sequences(config, world_size);
-    setup.grad_accum_steps = grad_accum_steps(config, world_size);
+    setup.global_batch = global_batch_sequences(config, setup.world_size);
+    setup.grad_accum_steps = grad_accum_steps(config, setup.world_size);
 }
 
 std::unique_ptr<TokenSet> open_set(const std::string& files,
@@ -157,6 +157,7 @@ LoaderConfig RunSetup::loader_config(const TrainConfig& config) const {
     loader.seq_len = T;
     loader.micro_batch = B;
     loader.global_batch = global_batch;
+    loader.world_size = world_size;
     loader.seed = static_cast<std::uint64_t>(config.train.seed);
     loader.shuffle = config.data.shuffle;
     loader.workers = static_cast<int>(config.data.workers);
@@ -176,13 +177,15 @@ MemoryRequest RunSetup::memory_request(const TrainConfig& config) const {
     request.params.grads = grads;
     request.grad_accum_steps = grad_accum_steps;
     request.loader = loader_config(config);
-    request.target = describe_this_cpu();
+    request.world_size = world_size;
+    request.target = target;
     return request;
 }
 
 RunSetup set_up_training(const TrainConfig& config, Log& log) {
     RunSetup setup;
     setup.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
+    setup.target = setup.device == Device::cuda ? describe_this_gpu(0) : describe_this_cpu();
     if (config.train.device == TrainConfig::Train::Device::automatic) {
         log.info(str("train.device = auto: ", name_of(setup.device)));
     }
@@ -192,21 +195,22 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
     validate(setup.model);
     find_tokenizer(config, setup);
     set_precision(config, setup);
-    set_batch(config, 1, setup);
+    set_batch(config, setup);
     set_steps(config, setup, log);
     return setup;
 }
 
 RunSetup set_up_plan(const TrainConfig& config, Log& log) {
     RunSetup setup;
-    const bool names_a_gpu = !config.plan.gpu.empty() && config.plan.gpu != "cpu";
-    setup.device = names_a_gpu ? Device::cuda : Device::cpu;
+    setup.target = describe_device(config.plan.gpu.empty() ? "cpu" : config.plan.gpu);
+    setup.device = setup.target.device;
+    setup.world_size = static_cast<int>(config.plan.world_size);
     read_model(config, setup);
     if (config.model.vocab_size > 0) setup.model.vocab_size = config.model.vocab_size;
     set_sequence_length(config, setup, log);
     validate(setup.model);
     set_precision(config, setup);
-    set_batch(config, static_cast<int>(config.plan.world_size), setup);
+    set_batch(config, setup);
     return setup;
 }
 

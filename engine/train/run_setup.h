@@ -26,6 +26,8 @@ struct RunSetup {
     std::unique_ptr<TokenSet> train, val, test;
     std::int64_t steps_per_epoch = 0;
     std::int64_t total_steps = 0;
+    int world_size = 1;
+    DeviceDescription target;      // where it runs, or would run
     std::string tokenizer_folder;  // holds tokenizer.json; "" = none
     std::int64_t eos_id = -1;
 

@@ -41,7 +41,6 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
            "remove the folder");
     print_start();
 
-    memory_before_bytes_ = process_memory_bytes();
     context_ =
         setup_.device == Device::cuda ? Context::make_cuda(0) : Context::make_cpu(cpu_options);
     decoder_ = std::make_unique<Decoder>(*context_, setup_.model, request.activations);
@@ -294,8 +293,7 @@ void Trainer::finish(std::int64_t last_step) {
 }
 
 void Trainer::print_memory(std::int64_t step) {
-    if (setup_.device != Device::cpu) return;
-    const std::int64_t measured = process_memory_bytes();
+    const std::int64_t measured = used_memory_bytes(*context_);
     const std::int64_t planned = memory_plan_.device_bytes();
     const double percent =
         100.0 * static_cast<double>(measured - planned) / static_cast<double>(planned);

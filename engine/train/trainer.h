@@ -73,7 +73,6 @@ class Trainer {
     RunSetup setup_;
     std::unique_ptr<RunFolder> folder_;
     MemoryPlan memory_plan_;
-    std::int64_t memory_before_bytes_ = 0;
     std::unique_ptr<Context> context_;
     std::unique_ptr<Decoder> decoder_;
     std::unique_ptr<ParamStore> store_;
