@@ -25,6 +25,9 @@ struct OpenFile {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     OpenFile file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    ENSURE(file.fd >= 0 || errno != EMFILE, "shard.open", path,
+           ": the process has reached its limit of open files, and each shard needs one; raise the "
+           "limit (ulimit -n) above the number of shards, or make larger shards");
     ENSURE(file.fd >= 0, "shard.open", path, ": cannot open: ", std::strerror(errno));
     struct stat status {};
     ENSURE(fstat(file.fd, &status) == 0, "shard.open", path, ": ", std::strerror(errno));

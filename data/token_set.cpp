@@ -23,7 +23,8 @@ std::vector<std::string> matches_of(const TokenSetConfig& config) {
            " is empty; give a glob of token shards, e.g. data/", config.role, "_*.bin");
     glob_t found{};
     // Sorted here, by bytes: glob() sorts by the locale.
-    const int result = ::glob(config.files.c_str(), GLOB_ERR | GLOB_NOSORT, nullptr, &found);
+    const int result =
+        ::glob(config.files.c_str(), GLOB_ERR | GLOB_NOSORT | GLOB_TILDE, nullptr, &found);
     const int error = errno;
     std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     globfree(&found);

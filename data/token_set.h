@@ -8,8 +8,8 @@
 //
 // A constructed set is sound: its shards agree about their tokenizer, and every id (of this
 // process's share of the scan) is below the vocabulary. All methods are thread safe.
-// Errors: data.glob, data.tokenizer, data.vocab, data.token_id, data.overlap and those of
-// token_shard.h.
+// Errors: data.glob, data.scan, data.tokenizer, data.vocab, data.token_id, data.overlap,
+// data.seq_len, data.range and those of token_shard.h.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace ingot {
 
 struct TokenSetConfig {
-    std::string files;            // a glob, or one path
+    std::string files;            // a glob, or one path; ~ is the home folder
     std::string role = "train";   // for messages: the key is data.<role>
     std::int64_t vocab_size = 0;  // the model's; 0: what the shards say
     // Every token is read once when the set is opened, to find ids beyond the vocabulary. Ranks

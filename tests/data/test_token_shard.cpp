@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -182,6 +183,21 @@ TEST_CASE("token shard: what cannot be opened is named with the reason") {
     CHECK(contains(error_of([&] { TokenShard shard(folder / "none.bin"); }),
                    "none.bin: cannot open: No such file"));
     CHECK(contains(error_of([&] { TokenShard shard(folder.path()); }), "is not a regular file"));
+}
+
+TEST_CASE("token shard: at the limit of open files the message says what to raise") {
+    const TempFolder folder;
+    write_token_shard(folder / "x.bin", shard_facts(1000), counting_ids(40));
+    struct rlimit before {};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int next_fd = dup(0);
+    close(next_fd);
+    const struct rlimit full { static_cast<rlim_t>(next_fd), before.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &full) == 0);
+    const std::string error = error_of([&] { TokenShard shard(folder / "x.bin"); });
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(contains(error, "shard.open: " + folder.path()));
+    CHECK(contains(error, "raise the limit (ulimit -n)"));
 }
 
 TEST_CASE("token shard: tokens and documents out of range are refused with both numbers") {
