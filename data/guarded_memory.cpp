@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdint>
 #include <mutex>
+#include <ucontext.h>
 
 #include "engine/core/check.h"
 
@@ -63,6 +64,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     Guard* guard = active_guard;
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
     if (guard != nullptr && info->si_code > 0 && address >= guard->begin && address < guard->end) {
+        // The jump leaves the handler without returning: what it blocks must be unblocked here.
+        pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
         siglongjmp(guard->resume, 1);
     }
     pass_on(signal, info, context);
@@ -81,8 +84,7 @@ void install_bus_error_guard() {
     previous_handlers.store(previous, std::memory_order_release);
     struct sigaction ours {};
     ours.sa_sigaction = on_bus_error;
-    // SA_NODEFER: leaving by siglongjmp must not leave the signal blocked in this thread.
-    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
     ENSURE(sigaction(SIGBUS, &ours, nullptr) == 0, "shard.io", "cannot set the SIGBUS handler");
 }
