@@ -11,7 +11,7 @@ export DEVICE ARGS
 SOURCES = git ls-files '*.h' '*.cpp' '*.cu' '*.cuh'
 CLANG_FORMAT ?= clang-format-14
 
-.PHONY: help run test build bench format format-check clean
+.PHONY: help run test build bench faults format format-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,6 +34,10 @@ bench: ## build and run the kernel microbenchmarks
 	@tools/setup.sh packages build
 	@tools/build.sh auto --link bench_kernels
 	@./bench_kernels $(ARGS)
+
+faults: ## put one-line faults into a copy of the tree; every one must fail a test
+	@tools/setup.sh packages build
+	@tests/faults/run_faults.py $(ARGS)
 
 format: ## format the sources with clang-format 14
 	@$(SOURCES) | xargs -r $(CLANG_FORMAT) -i

@@ -209,27 +209,31 @@ TEST_CASE(
 }
 
 TEST_CASE("matmul: matrices larger than the scratch blocks of bf16 give the same as small ones") {
-    // 1.1 M elements a matrix: the CPU treats bf16 in blocks of 2^20.
+    // The CPU treats bf16 in blocks of 2^20 elements: several along OC, then several along N.
+    const Shape shapes[] = {{40, 1030, 1100}, {2100, 8, 600}};
     for (const Device device : test_devices()) {
         const auto context = make_context(device);
-        const Shape s{40, 1030, 1100};
-        for (const DType gradient : float_dtypes()) {
-            const Fixture f(*context, DType::bf16, s, gradient);
-            const Stream stream = context->compute_stream();
-            MatmulForward forward = f.forward();
-            forward.bias = f.bias;
-            forward.pre_gelu = f.pre_gelu;
-            matmul_forward(stream, forward);
-            matmul_dgrad(stream, f.dgrad());
-            matmul_wgrad(stream, f.wgrad(false));
-            const std::vector<double> inp = to_double(f.inp.values());
-            const std::vector<double> dout = to_double(f.dout.values());
-            CHECK(difference(f.pre_gelu.values(), f.sums(true), limit_of(DType::bf16, s.C)) == "");
-            CHECK(difference(f.dinp.values(), dgrad_oracle(dout, to_double(f.weight.values()), s),
-                             limit_of(DType::bf16, s.OC)) == "");
-            const std::vector<double> zeros(static_cast<std::size_t>(s.OC * s.C));
-            CHECK(difference(f.dweight.values(), wgrad_oracle(dout, inp, zeros, s),
-                             limit_of(gradient, s.N)) == "");
+        for (const Shape& s : shapes) {
+            for (const DType gradient : float_dtypes()) {
+                const Fixture f(*context, DType::bf16, s, gradient);
+                const Stream stream = context->compute_stream();
+                MatmulForward forward = f.forward();
+                forward.bias = f.bias;
+                forward.pre_gelu = f.pre_gelu;
+                matmul_forward(stream, forward);
+                matmul_dgrad(stream, f.dgrad());
+                matmul_wgrad(stream, f.wgrad(false));
+                const std::vector<double> inp = to_double(f.inp.values());
+                const std::vector<double> dout = to_double(f.dout.values());
+                const std::vector<double> weight = to_double(f.weight.values());
+                const std::vector<double> zeros(static_cast<std::size_t>(s.OC * s.C));
+                CHECK(difference(f.pre_gelu.values(), f.sums(true), limit_of(DType::bf16, s.C)) ==
+                      "");
+                CHECK(difference(f.dinp.values(), dgrad_oracle(dout, weight, s),
+                                 limit_of(DType::bf16, s.OC)) == "");
+                CHECK(difference(f.dweight.values(), wgrad_oracle(dout, inp, zeros, s),
+                                 limit_of(gradient, s.N)) == "");
+            }
         }
     }
 }

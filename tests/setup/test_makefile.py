@@ -34,7 +34,7 @@ def clone(machine):
 
 def test_help_lists_every_target(clone):
     said = clone.make("help").stdout
-    for target in ("run", "test", "build", "bench", "format", "format-check", "clean"):
+    for target in ("run", "test", "build", "bench", "faults", "format", "format-check", "clean"):
         assert f"make {target} " in said
 
 
