@@ -1,5 +1,6 @@
 #include "tools/main.h"
 
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <unistd.h>
@@ -17,6 +18,10 @@ std::string host_name() {
 }  // namespace
 
 int run_main(const std::function<int()>& body) {
+    // Whoever reads our output may go away (`| head`, a closed terminal): a run and its log go on.
+    std::signal(SIGPIPE, SIG_IGN);
+    // A file beyond `ulimit -f` is an error that names the file, like a full disk.
+    std::signal(SIGXFSZ, SIG_IGN);
     try {
         return body();
     } catch (const Error& error) {

@@ -36,7 +36,8 @@ int train(const TrainConfig& config) {
     Log log(0, stdout);
     Trainer trainer(config, log);
     trainer.run();
-    return 0;
+    // As a shell reports a process that a signal has ended.
+    return trainer.stop_signal() == 0 ? 0 : 128 + trainer.stop_signal();
 }
 
 int body(int argc, char** argv) {

@@ -1,9 +1,11 @@
 #include "engine/core/log.h"
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utility>
 
 #include "engine/core/check.h"
 
@@ -22,7 +24,29 @@ std::string utc_now() {
     return result + "." + milliseconds.substr(1) + "Z";
 }
 
+// Every line of the text with time and level in front.
+std::string with_prefix(const char* level, const std::string& text) {
+    const std::string prefix = str(utc_now(), ' ', level, ' ');
+    std::string lines;
+    std::size_t begin = 0;
+    do {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        lines += prefix + text.substr(begin, end - begin) + "\n";
+        begin = end + 1;
+    } while (begin < text.size());
+    return lines;
+}
+
 }  // namespace
+
+Log::~Log() {
+    if (raw_rest_.empty()) return;
+    try {
+        to_file("raw", std::exchange(raw_rest_, ""));
+    } catch (const Error&) {
+        return;  // What cannot be written is on the console.
+    }
+}
 
 void Log::open_file(const std::string& path) {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -49,7 +73,11 @@ void Log::detail(const std::string& text) {
 void Log::raw(const std::string& text) {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (rank_ == 0) to_console(text);
-    to_file("raw", text);
+    if (!file_.is_open()) return;
+    const std::string all = std::exchange(raw_rest_, "") + text;
+    const std::size_t lines_end = all.rfind('\n') + 1;  // 0 when there is no line end
+    if (lines_end > 0) to_file("raw", all.substr(0, lines_end));
+    raw_rest_ = all.substr(lines_end);
 }
 
 bool Log::console_is_terminal() const {
@@ -72,15 +100,8 @@ void Log::to_console(const std::string& text) {
 
 void Log::to_file(const char* level, const std::string& text) {
     if (!file_.is_open()) return;
-    const std::string prefix = str(utc_now(), ' ', level, ' ');
-    std::string lines;
-    std::size_t begin = 0;
-    do {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        lines += prefix + text.substr(begin, end - begin) + "\n";
-        begin = end + 1;
-    } while (begin < text.size());
-    file_.append(lines);
+    const std::string rest = std::exchange(raw_rest_, "");
+    file_.append((rest.empty() ? "" : with_prefix("raw", rest)) + with_prefix(level, text));
 }
 
 }  // namespace ingot

@@ -14,6 +14,9 @@ class Log {
   public:
     // `console` is not owned; nullptr prints nothing (tests, library use).
     explicit Log(int rank = 0, std::FILE* console = nullptr) : rank_(rank), console_(console) {}
+    ~Log();
+    Log(const Log&) = delete;
+    Log& operator=(const Log&) = delete;
 
     // Opens (appends to) the rank's log file. Lines before this call are not in it.
     void open_file(const std::string& path);
@@ -21,7 +24,8 @@ class Log {
     void info(const std::string& text);     // rank 0: console; all: file
     void warning(const std::string& text);  // "warning: ..." on the console of every rank; file
     void detail(const std::string& text);   // file only
-    // Text as it is (samples, tables), without a line end of its own; file gets it line by line.
+    // Text as it is (samples, tables), without a line end of its own. The console shows it at once,
+    // the file gets whole lines: when their end comes, or with the next call or the end of the log.
     void raw(const std::string& text);
 
     int rank() const { return rank_; }
@@ -36,6 +40,7 @@ class Log {
     int rank_;
     std::FILE* console_;
     AppendFile file_;
+    std::string raw_rest_;  // of raw(), behind the last line end
     std::mutex mutex_;
 };
 

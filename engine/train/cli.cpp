@@ -111,6 +111,10 @@ std::string help_text() {
             "  --plan            prints what the run needs in memory, without starting it\n"
             "  --help-markdown   prints this list as docs/config.md\n"
             "  --version         prints version and build\n\n"
+            "Exit status: 0 done; 1 refused or failed, with a message; 128 + N ended by signal N "
+            "(130 ^C,\n"
+            "143 SIGTERM) after the present step, with its weights. A second signal ends the "
+            "process at once.\n\n"
             "Keys (= default), allowed values, meaning:\n");
     std::string section;
     for (const ConfigKeyInfo& key : config_keys()) {

@@ -143,12 +143,12 @@ Device resolve_device(TrainConfig::Train::Device wanted, bool machine_has_nvidia
     using Wanted = TrainConfig::Train::Device;
     if (wanted == Wanted::cpu) return Device::cpu;
     if (wanted == Wanted::automatic && !machine_has_nvidia_device) return Device::cpu;
-    if (wanted == Wanted::automatic && !kHasCuda) {
-        fail("setup.device",
-             "train.device = auto: this machine has an NVIDIA device, but this build holds no CUDA "
-             "code; run `make build` with nvcc in PATH, CUDA_HOME or /usr/local/cuda, or say "
-             "--train.device=cpu");
-    }
+    // Said here and not when the device is opened: by then the run has its folder.
+    ENSURE(kHasCuda, "setup.device",
+           wanted == Wanted::automatic ? "train.device = auto: this machine has an NVIDIA device"
+                                       : "train.device = cuda",
+           ", but this build holds no CUDA code; run `make build` with nvcc in PATH, CUDA_HOME or "
+           "/usr/local/cuda, or say --train.device=cpu");
     return Device::cuda;
 }
 

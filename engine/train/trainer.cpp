@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "data/token_hash.h"
 #include "engine/train/console.h"
@@ -25,6 +26,18 @@ ArenaPlan loader_memory_plan(const LoaderConfig& config) {
     return plan;
 }
 
+// Weights of another run would be replaced by those of the same step of this one.
+void refuse_other_weights(const std::string& checkpoint_dir) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint_dir, ignored)) {
+        ENSURE(!fs::exists(entry.path() / "model.safetensors"), "run.no_resume",
+               "checkpoint.dir = ", checkpoint_dir, " holds weights of another run (",
+               entry.path().filename().string(),
+               "), and this release cannot resume one; name another checkpoint.dir");
+    }
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& cpu_options)
@@ -35,6 +48,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     const MemoryRequest request = setup_.memory_request(config);
     memory_plan_ = plan_memory(request);
     require_fits(request, memory_plan_);
+    if (!file_exists(config.log.dir + "/config.json")) refuse_other_weights(config.checkpoint.dir);
     folder_ = std::make_unique<RunFolder>(config, log);
     ENSURE(!folder_->held_a_run(), "run.no_resume", "log.dir = ", folder_->log_dir(),
            " holds a run already, and this release cannot resume one; name another log.dir or "
@@ -107,7 +121,7 @@ void Trainer::run() {
         return step;
     };
     std::int64_t step = 0;
-    while (step < setup_.total_steps && stop_signal_.received() == 0) {
+    while (step < setup_.total_steps && !stop_requested(step)) {
         ++step;
         const PendingStep next = enqueue_forward_backward(step);
         // What came before must be known to be finite before anything more is updated.
@@ -267,26 +281,39 @@ void Trainer::print_sample(std::int64_t step) {
     sampling_s_ += seconds_since(begin);
 }
 
+bool Trainer::stop_requested(std::int64_t last_step) {
+    if (stop_signal() == 0) return false;
+    if (!has_said_stop_) {
+        log_.warning(str("signal ", stop_signal(), ": stopping after step ", last_step, " of ",
+                         setup_.total_steps,
+                         " with its weights, without validation, test and sample; another signal "
+                         "ends the process at once"));
+    }
+    has_said_stop_ = true;
+    return true;
+}
+
+void Trainer::test_now(std::int64_t step) {
+    if (setup_.test == nullptr) return;
+    const EvalResult result = evaluator_->run(*setup_.test, 0);
+    metrics_->test({.step = step, .loss = result.loss, .tokens = result.tokens});
+    log_.info(str("test loss ", format_number(result.loss), " over ", format_count(result.tokens),
+                  " tokens"));
+}
+
+// The weights come first: whoever stops the run now has little patience, and evaluating a large
+// set takes long.
 void Trainer::finish(std::int64_t last_step) {
-    if (stop_signal_.received() != 0) {
-        log_.warning(str("signal ", stop_signal_.received(), ": stopping after step ", last_step,
-                         " of ", setup_.total_steps));
-    }
     if (last_step == 0) return;
-    validate_now(last_step, 0);
-    if (setup_.test != nullptr && last_step == setup_.total_steps) {
-        const EvalResult result = evaluator_->run(*setup_.test, 0);
-        metrics_->test({.step = last_step, .loss = result.loss, .tokens = result.tokens});
-        log_.info(str("test loss ", format_number(result.loss), " over ",
-                      format_count(result.tokens), " tokens"));
-    }
-    print_sample(last_step);
     checkpoint_path_ = str(folder_->checkpoint_dir(), "/checkpoint-", last_step);
     export_hf(*store_, setup_.model,
               {.folder = checkpoint_path_,
                .dtype = DType::f32,
                .tokenizer_folder = setup_.tokenizer_folder,
                .eos_id = setup_.eos_id});
+    if (!stop_requested(last_step)) validate_now(last_step, 0);
+    if (!stop_requested(last_step)) test_now(last_step);
+    if (!stop_requested(last_step)) print_sample(last_step);
     metrics_->sync();
     print_memory(last_step);
     print_summary(last_step);

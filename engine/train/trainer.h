@@ -34,9 +34,12 @@ class Trainer {
     Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& cpu_options = {});
     ~Trainer();
 
-    // Trains to the last step (or until SIGINT or SIGTERM), evaluates, samples, writes the weights
-    // to CHECKPOINT_DIR/checkpoint-STEP.
+    // Trains to the last step, writes the weights to CHECKPOINT_DIR/checkpoint-STEP, evaluates and
+    // samples. SIGINT or SIGTERM ends the run after the present step, with its weights.
     void run();
+
+    // The signal that has ended the run, or 0.
+    int stop_signal() { return stop_signal_.received(); }
 
     const RunSetup& setup() const { return setup_; }
     const ParamStore& store() const { return *store_; }
@@ -61,7 +64,9 @@ class Trainer {
     void finish_step(const PendingStep& pending);
     void refuse_nonfinite(const PendingStep& pending, const StepResult& result);
     void after_step(std::int64_t step);
+    bool stop_requested(std::int64_t last_step);
     void validate_now(std::int64_t step, std::int64_t max_batches);
+    void test_now(std::int64_t step);
     void print_sample(std::int64_t step);
     void finish(std::int64_t last_step);
     void print_memory(std::int64_t step);
@@ -70,6 +75,7 @@ class Trainer {
     TrainConfig config_;
     Log& log_;
     StopSignal stop_signal_;  // before any thread is made
+    bool has_said_stop_ = false;
     RunSetup setup_;
     std::unique_ptr<RunFolder> folder_;
     MemoryPlan memory_plan_;

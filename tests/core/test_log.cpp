@@ -67,6 +67,22 @@ TEST_CASE("log: the file of a rank has every line with UTC time and level, and i
     CHECK(lines_after_time(path) == expected);
 }
 
+TEST_CASE("log: text that comes in pieces is whole lines in the file, in the order of the calls") {
+    const TempFolder folder;
+    const std::string path = folder / "rank";
+    {
+        Log log;
+        log.open_file(path);
+        for (const char* piece : {"on", "ce\nup", "on", "\n", "a"})
+            log.raw(piece);
+        log.info("step 2");
+        log.raw("\n\ntime");
+    }
+    CHECK(lines_after_time(path) == std::vector<std::string>{"raw once", "raw upon", "raw a",
+                                                             "info step 2", "raw ", "raw ",
+                                                             "raw time"});
+}
+
 TEST_CASE("log: without a console and a file nothing happens") {
     Log log;
     log.info("x");

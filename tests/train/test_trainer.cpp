@@ -286,10 +286,13 @@ TEST_CASE("trainer: a device that is there and cannot be used is no reason for t
     using Wanted = TrainConfig::Train::Device;
     CHECK(resolve_device(Wanted::cpu, true) == Device::cpu);
     CHECK(resolve_device(Wanted::automatic, false) == Device::cpu);
-    CHECK(resolve_device(Wanted::cuda, false) == Device::cuda);
     if (kHasCuda) {
+        CHECK(resolve_device(Wanted::cuda, false) == Device::cuda);
         CHECK(resolve_device(Wanted::automatic, true) == Device::cuda);
     } else {
+        CHECK_THROWS_WITH_AS(resolve_device(Wanted::cuda, false),
+                             doctest::Contains("train.device = cuda, but this build holds no CUDA"),
+                             Error);
         CHECK_THROWS_WITH_AS(resolve_device(Wanted::automatic, true),
                              doctest::Contains("has an NVIDIA device"), Error);
     }
