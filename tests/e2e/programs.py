@@ -1,4 +1,4 @@
-"""A folder as a user has it: shards, a run.json, an architecture; and the programs started in it."""
+"""A folder as a user has it (shards, a run.json, an architecture) and programs started in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from ingot_data.tokenizer import bytes_tokenizer_json  # noqa: E402
 
 CASES = ROOT / "tests" / "cases"
-BINARIES = Path(os.environ["INGOT_BINARY_DIR"])
+BINARIES = Path(os.environ.get("INGOT_BINARY_DIR", ROOT / "build" / "cpu"))
 VOCAB, EOS, CONTEXT = 257, 256, 32
 SHARD_HEADER = struct.Struct("<8sIIQQIIIIQQ32s")
 SPLITS = {"train": 0, "val": 1, "test": 2}
@@ -54,7 +54,8 @@ def write_shard(
     digest = hashlib.sha256(tokenizer).digest() if tokenizer else bytes(32)
     header = SHARD_HEADER.pack(
         b"INGOTTOK", 1, 2, len(tokens), len(starts), vocab_size, EOS,
-        SPLITS[path.name.split("_")[0]], int(path.stem.split("_")[1]), 4096, 4096 + len(raw), digest)
+        SPLITS[path.name.split("_")[0]], int(path.stem.split("_")[1]), 4096, 4096 + len(raw),
+        digest)
     path.write_bytes(header.ljust(4096, b"\0") + raw + starts.tobytes())
 
 
