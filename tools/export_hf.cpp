@@ -24,7 +24,7 @@ int body(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error);
+        return app.exit(error) == 0 ? 0 : 1;
     }
     options.dtype = dtype == "bfloat16" ? DType::bf16 : DType::f32;
     options.tokenizer_folder = checkpoint;

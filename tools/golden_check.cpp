@@ -29,7 +29,7 @@ int body(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error);
+        return app.exit(error) == 0 ? 0 : 1;
     }
     blas::verify();
     options.dtype = precision == "bf16" ? DType::bf16 : DType::f32;

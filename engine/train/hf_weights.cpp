@@ -185,10 +185,12 @@ void export_hf(const ParamStore& store, const DecoderConfig& config, const HfExp
     write_side_files(config, options);
 }
 
-void convert_hf_folder(const std::string& source, const HfExport& options) {
-    ENSURE(!fs::equivalent(source, options.folder), "hf.same_folder", "export of ", source,
-           " into itself; name another output folder");
+void convert_hf_folder(const std::string& source, HfExport options) {
+    std::error_code not_there;
+    ENSURE(!fs::equivalent(source, options.folder, not_there), "hf.same_folder", "export of ",
+           source, " into itself; name another output folder");
     const DecoderConfig config = read_gpt2_config(source);
+    options.eos_id = read_gpt2_eos_id(source);
     const ParamTable table = make_gpt2_param_table(config);
     const SafetensorsFolder weights(source);
     check_names(weights, table, source);

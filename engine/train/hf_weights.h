@@ -28,8 +28,8 @@ struct HfExport {
 void export_hf(const ParamStore& store, const DecoderConfig& config, const HfExport& options);
 
 // A weights folder (a checkpoint of ours, or one of Hugging Face) rewritten with another dtype, one
-// tensor at a time.
-void convert_hf_folder(const std::string& source, const HfExport& options);
+// tensor at a time; eos_id is the source's.
+void convert_hf_folder(const std::string& source, HfExport options);
 
 // Tensors between the two layouts: ours is (rows, columns) row-major, a transposed one in the file
 // is (columns, stored rows). `ours` has spec.numel() values, padded rows 0; `theirs`

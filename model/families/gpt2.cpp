@@ -80,10 +80,16 @@ DecoderConfig read_gpt2_config(const std::string& folder) {
     return config;
 }
 
+std::int64_t read_gpt2_eos_id(const std::string& folder) {
+    const Json json = read_json(folder + "/config.json");
+    const auto eos = json.find("eos_token_id");
+    return eos != json.end() && eos->is_number_integer() ? eos->get<std::int64_t>() : -1;
+}
+
 std::string write_gpt2_config(const DecoderConfig& config,
                               const std::string& dtype,
                               std::int64_t eos_id) {
-    const std::int64_t eos = eos_id >= 0 ? eos_id : config.vocab_size - 1;
+    const Json eos = eos_id >= 0 ? Json(eos_id) : Json();
     Json json;
     json["architectures"] = {"GPT2LMHeadModel"};
     json["model_type"] = "gpt2";

@@ -57,6 +57,7 @@ TEST_CASE("gpt2: what is written reads back to the same model") {
     const std::string text = write_gpt2_config(c, "float32", 7);
     CHECK(text.find("\"layer_norm_epsilon\": 1e-06") != std::string::npos);
     CHECK(text.find("\"eos_token_id\": 7") != std::string::npos);
+    CHECK(write_gpt2_config(c, "float32", -1).find("\"eos_token_id\": null") != std::string::npos);
     const DecoderConfig back = read_gpt2_config(Folder(text).path());
     CHECK(back.vocab_size == c.vocab_size);
     CHECK(back.context_length == c.context_length);
