@@ -98,7 +98,10 @@ void* allocate(std::int64_t size_bytes, const char* name) {
              " are free; see `--plan` for what to make smaller");
     }
     check(status, "cudaMalloc");
+    // cudaMemset may return early and runs on the default stream, which the engine's streams do not
+    // wait for: without the wait it could erase what they write first.
     check(cudaMemset(data, 0, static_cast<std::size_t>(size_bytes)), "cudaMemset");
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     return data;
 }
 
