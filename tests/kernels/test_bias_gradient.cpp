@@ -19,7 +19,8 @@ namespace {
 struct Shape {
     std::int64_t N, OC;
 };
-const Shape kShapes[] = {{1, 1}, {3, 5}, {64, 64}, {7, 127}, {2, 129}, {1031, 33}, {5, 768}};
+const Shape kShapes[] = {{1, 1},   {3, 5},     {64, 64}, {7, 127},
+                         {2, 129}, {1031, 33}, {5, 768}, {517, 264}};
 
 struct Fixture {
     Fixture(Context& context, DType dtype, DType gradient, Shape s)
@@ -179,6 +180,6 @@ TEST_CASE("bias_gradient: contract violations name the tensor, its value and the
         BiasGradient args = g.args(false);
         args.scratch = args.scratch.slice(0, needed - 1);
         CHECK_THROWS_WITH_AS(bias_gradient(other->compute_stream(), args),
-                             doctest::Contains("bytes are needed"), Error);
+                             doctest::Contains("are needed"), Error);
     }
 }

@@ -24,8 +24,15 @@ struct Shape {
     std::int64_t N, V, Vp;
 };
 // One word; primes; no padding; padding; more columns than one partial sum or thread block.
-const Shape kShapes[] = {{1, 1, 1},     {3, 2, 5},       {7, 13, 13},
-                         {5, 127, 128}, {4, 1021, 1024}, {2, 5003, 5120}};
+const Shape kShapes[] = {{1, 1, 1},
+                         {3, 2, 5},
+                         {7, 13, 13},
+                         {5, 127, 128},
+                         {4, 1021, 1024},
+                         {2, 5003, 5120},
+                         // More rows than the CUDA kernel has blocks; GPT-2's vocabulary.
+                         {150, 5003, 5120},
+                         {2, 50257, 50304}};
 
 struct Oracle {
     std::vector<double> losses;

@@ -19,9 +19,10 @@ namespace {
 struct Shape {
     std::int64_t N, C, OC;
 };
-// One element; primes; a vector width and one more; one beyond every tile size in each direction.
-const Shape kShapes[] = {{1, 1, 1},   {3, 5, 7},     {17, 64, 33},  {2, 129, 16},
-                         {101, 7, 3}, {33, 96, 257}, {97, 300, 131}};
+// One element; primes; a vector width and one more; one beyond every tile size in each direction;
+// rows of whole 16-byte units, which CUDA's libraries treat in kernels of their own.
+const Shape kShapes[] = {{1, 1, 1},   {3, 5, 7},     {17, 64, 33},   {2, 129, 16},
+                         {101, 7, 3}, {33, 96, 257}, {97, 300, 131}, {130, 64, 96}};
 
 double gelu_oracle(double x) {
     const double u = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
@@ -139,6 +140,14 @@ Tolerance limit_of(DType dtype, std::int64_t sum_length) {
     return {sum_error, dtype == DType::bf16 ? 0x1.02p-8 : 0x1.0p-22};
 }
 
+// cuBLASLt's GELU epilogues take the hardware's tanh, which is off by up to 2^-11; sums and
+// pre-activations of these cases are below 4.
+Tolerance gelu_limit_of(const Context& context, DType dtype, std::int64_t sum_length) {
+    Tolerance limit = limit_of(dtype, sum_length);
+    if (context.device() == Device::cuda && dtype == DType::bf16) limit.abs += 0x1.0p-10;
+    return limit;
+}
+
 }  // namespace
 
 TEST_CASE("matmul_forward: agrees with float64, without and with bias") {
@@ -167,7 +176,7 @@ TEST_CASE("matmul_forward: the GELU epilogue sees the fp32 sum and stores the ro
             for (const double x : sums)
                 activated.push_back(gelu_oracle(x));
             CHECK(difference(f.pre_gelu.values(), sums, limit_of(dtype, s.C)) == "");
-            CHECK(difference(f.out.values(), activated, limit_of(dtype, s.C)) == "");
+            CHECK(difference(f.out.values(), activated, gelu_limit_of(context, dtype, s.C)) == "");
         }
     });
 }
@@ -185,7 +194,7 @@ TEST_CASE("matmul_dgrad: agrees with float64, without and with dGELU") {
         const std::vector<float> before = f.before.values();
         for (std::size_t i = 0; i < expected.size(); ++i)
             expected[i] *= gelu_slope_oracle(before[i]);
-        CHECK(difference(f.dinp.values(), expected, limit_of(dtype, s.OC)) == "");
+        CHECK(difference(f.dinp.values(), expected, gelu_limit_of(context, dtype, s.OC)) == "");
     });
 }
 

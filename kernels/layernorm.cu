@@ -1,0 +1,460 @@
+// Rows that fit the registers of a warp (C <= 2048, 16-byte packs) go through one warp each and are
+// read once. Backward gives each thread of a block one pack of columns and walks over rows, so that
+// the sums over rows stay in registers until the end. Everything else (odd C, unaligned views, wide
+// rows) goes through the *_any_kernel path, which reads rows again from the cache.
+#include <algorithm>
+
+#include "kernels/device/column_sum.cuh"
+#include "kernels/device/launch.cuh"
+#include "kernels/device/packed.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/layernorm.h"
+
+namespace ingot::cuda {
+namespace {
+
+constexpr int kForwardWarps = 8;    // rows of a forward block
+constexpr int kMaxLaneFloats = 64;  // of one row in a lane's registers: C <= 2048
+constexpr int kBackwardRows = 2;    // rows that a backward block has in flight at once
+constexpr int kMaxBackwardThreads = 512;
+constexpr int kAnyThreads = 256;
+
+// ------------------------------------------------------------------------------------- forward
+
+// inp2 and residual are null in the plain form. A lane holds packs lane, lane + 32, ... of its row.
+template <class T>
+struct ForwardArrays {
+    T* residual;
+    T* out;
+    float* mean;
+    float* rstd;
+    const T* inp1;
+    const T* inp2;
+    const T* weight;
+    const T* bias;
+    std::int64_t N;
+    int C;
+    float eps;
+};
+
+template <class T, int kPacks, bool kFused>
+__global__ void __launch_bounds__(kForwardWarps * 32)
+    layernorm_forward_kernel(const ForwardArrays<T> a) {
+    constexpr int W = kPackWidth<T>;
+    using P = Pack<T, W>;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const std::int64_t row =
+        static_cast<std::int64_t>(blockIdx.x) * kForwardWarps + threadIdx.x / 32;
+    if (row >= a.N) return;
+    const std::int64_t begin = row * a.C;
+    P x[kPacks];
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+        const int column = (p * 32 + lane) * W;
+        x[p] = column < a.C ? P::load(a.inp1 + begin + column) : P::zero();
+    }
+    if constexpr (kFused) {
+        P y[kPacks];
+#pragma unroll
+        for (int p = 0; p < kPacks; ++p) {
+            const int column = (p * 32 + lane) * W;
+            y[p] = column < a.C ? P::load(a.inp2 + begin + column) : P::zero();
+        }
+#pragma unroll
+        for (int p = 0; p < kPacks; ++p) {
+            float sum[W];
+#pragma unroll
+            for (int i = 0; i < W; ++i)
+                sum[i] = x[p].get(i) + y[p].get(i);
+            x[p] = P::from(sum);
+            const int column = (p * 32 + lane) * W;
+            if (column < a.C) x[p].store(a.residual + begin + column);
+        }
+    }
+    // Sums are taken relative to the row's first element: a large mean does not eat the variance.
+    const float shift = __shfl_sync(kFullWarp, x[0].get(0), 0);
+    float sum = 0.0F;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+        if ((p * 32 + lane) * W >= a.C) continue;
+#pragma unroll
+        for (int i = 0; i < W; ++i)
+            sum += x[p].get(i) - shift;
+    }
+    const float mean = shift + warp_sum(sum) / static_cast<float>(a.C);
+    float squares = 0.0F;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+        if ((p * 32 + lane) * W >= a.C) continue;
+#pragma unroll
+        for (int i = 0; i < W; ++i) {
+            const float centered = x[p].get(i) - mean;
+            squares += centered * centered;
+        }
+    }
+    const float rstd = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(a.C) + a.eps);
+    if (lane == 0) {
+        a.mean[row] = mean;
+        a.rstd[row] = rstd;
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+        const int column = (p * 32 + lane) * W;
+        if (column >= a.C) continue;
+        const P weight = P::load(a.weight + column);
+        const P bias = P::load(a.bias + column);
+        float out[W];
+#pragma unroll
+        for (int i = 0; i < W; ++i)
+            out[i] = (x[p].get(i) - mean) * rstd * weight.get(i) + bias.get(i);
+        P::from(out).store(a.out + begin + column);
+    }
+}
+
+// One block a row, any C and alignment.
+template <class T>
+__global__ void __launch_bounds__(kAnyThreads)
+    layernorm_forward_any_kernel(const ForwardArrays<T> a) {
+    __shared__ float shared[2][kAnyThreads / 32];
+    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.C;
+    const T* x = a.inp1 + begin;
+    if (a.inp2 != nullptr) {
+        T* residual = a.residual + begin;
+        for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads)
+            residual[i] = narrow<T>(widen(x[i]) + widen(a.inp2[begin + i]));
+        x = residual;
+        __syncthreads();
+    }
+    const float shift = widen(x[0]);
+    float sum = 0.0F;
+    for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads)
+        sum += widen(x[i]) - shift;
+    const float mean =
+        shift + block_sum<kAnyThreads / 32>(sum, shared[0]) / static_cast<float>(a.C);
+    float squares = 0.0F;
+    for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads) {
+        const float centered = widen(x[i]) - mean;
+        squares += centered * centered;
+    }
+    const float variance =
+        block_sum<kAnyThreads / 32>(squares, shared[1]) / static_cast<float>(a.C);
+    const float rstd = 1.0F / sqrtf(variance + a.eps);
+    if (threadIdx.x == 0) {
+        a.mean[blockIdx.x] = mean;
+        a.rstd[blockIdx.x] = rstd;
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads) {
+        const float xhat = (widen(x[i]) - mean) * rstd;
+        a.out[begin + i] = narrow<T>(xhat * widen(a.weight[i]) + widen(a.bias[i]));
+    }
+}
+
+template <class T, int kPacks>
+void launch_forward_packs(cudaStream_t stream, const ForwardArrays<T>& a) {
+    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(a.N, kForwardWarps));
+    if (a.inp2 != nullptr) {
+        layernorm_forward_kernel<T, kPacks, true><<<blocks, kForwardWarps * 32, 0, stream>>>(a);
+    } else {
+        layernorm_forward_kernel<T, kPacks, false><<<blocks, kForwardWarps * 32, 0, stream>>>(a);
+    }
+}
+
+// Lane floats are rounded up to one of 8, 16, 24, 32, 48, 64.
+template <class T>
+void launch_forward(cudaStream_t stream, const ForwardArrays<T>& a, bool is_aligned) {
+    constexpr int W = kPackWidth<T>;
+    if (!is_aligned || a.C % W != 0 || a.C > 32 * kMaxLaneFloats) {
+        layernorm_forward_any_kernel<T><<<static_cast<unsigned>(a.N), kAnyThreads, 0, stream>>>(a);
+    } else if (a.C <= 32 * 8) {
+        launch_forward_packs<T, 8 / W>(stream, a);
+    } else if (a.C <= 32 * 16) {
+        launch_forward_packs<T, 16 / W>(stream, a);
+    } else if (a.C <= 32 * 24) {
+        launch_forward_packs<T, 24 / W>(stream, a);
+    } else if (a.C <= 32 * 32) {
+        launch_forward_packs<T, 32 / W>(stream, a);
+    } else if (a.C <= 32 * 48) {
+        launch_forward_packs<T, 48 / W>(stream, a);
+    } else {
+        launch_forward_packs<T, 64 / W>(stream, a);
+    }
+}
+
+// ------------------------------------------------------------------------------------ backward
+
+template <class T>
+struct BackwardArrays {
+    T* dinp;
+    float* partials;  // (number of blocks, 2, C): sums for dweight, then for dbias
+    const T* dout;
+    const T* dresidual;  // may be null; dinp may be dout or dresidual: no __restrict__
+    const T* inp;
+    const T* weight;
+    const float* mean;
+    const float* rstd;
+    std::int64_t N;
+    int C;
+};
+
+// What a thread reads of R rows, from `first` on; rows past N and columns past C are zero.
+template <class T, bool kHasResidual>
+struct BackwardRows {
+    static constexpr int R = kBackwardRows;
+    using P = Pack<T, kPackWidth<T>>;
+    P dout[R], x[R], past[kHasResidual ? R : 1];
+    float mean[R], rstd[R];
+
+    __device__ __forceinline__ void load(const BackwardArrays<T>& a,
+                                         std::int64_t first,
+                                         int column) {
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+            const bool is_read = column < a.C && first + r < a.N;
+            const std::int64_t offset = (first + r) * a.C + column;
+            dout[r] = is_read ? P::load(a.dout + offset) : P::zero();
+            x[r] = is_read ? P::load(a.inp + offset) : P::zero();
+            if constexpr (kHasResidual) {
+                past[r] = is_read ? P::load(a.dresidual + offset) : P::zero();
+            }
+            mean[r] = is_read ? a.mean[first + r] : 0.0F;
+            rstd[r] = is_read ? a.rstd[first + r] : 0.0F;
+        }
+    }
+};
+
+// Thread t owns columns t * W ... t * W + W - 1 of all rows of its block. The next rows are on
+// their way while these are worked on. One barrier an iteration: the row sums alternate between two
+// buffers.
+template <class T, bool kHasResidual>
+__global__ void __launch_bounds__(kMaxBackwardThreads)
+    layernorm_backward_kernel(const BackwardArrays<T> a) {
+    constexpr int W = kPackWidth<T>;
+    constexpr int R = kBackwardRows;
+    using P = Pack<T, W>;
+    __shared__ float2 row_sums[2][R][kMaxBackwardThreads / 32];
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int column = static_cast<int>(threadIdx.x) * W;
+    const bool is_active = column < a.C;
+    const float inv_C = 1.0F / static_cast<float>(a.C);
+    const P weight = is_active ? P::load(a.weight + column) : P::zero();
+    float dweight[W] = {};
+    float dbias[W] = {};
+    int buffer = 0;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * R;
+    BackwardRows<T, kHasResidual> rows, next;
+    next.load(a, static_cast<std::int64_t>(blockIdx.x) * R, column);
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * R; first < a.N;
+         first += step) {
+        rows = next;
+        next.load(a, first + step, column);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+            float sum_g = 0.0F;
+            float sum_g_xhat = 0.0F;
+#pragma unroll
+            for (int i = 0; i < W; ++i) {
+                const float d = rows.dout[r].get(i);
+                const float xhat = (rows.x[r].get(i) - rows.mean[r]) * rows.rstd[r];
+                sum_g += d * weight.get(i);
+                sum_g_xhat += d * weight.get(i) * xhat;
+                dweight[i] += d * xhat;
+                dbias[i] += d;
+            }
+            sum_g = warp_sum(sum_g);
+            sum_g_xhat = warp_sum(sum_g_xhat);
+            if (threadIdx.x % 32 == 0) row_sums[buffer][r][warp] = make_float2(sum_g, sum_g_xhat);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+            float mean_g = 0.0F;
+            float mean_g_xhat = 0.0F;
+            for (int w = 0; w < warps; ++w) {
+                const float2 sums = row_sums[buffer][r][w];
+                mean_g += sums.x;
+                mean_g_xhat += sums.y;
+            }
+            mean_g *= inv_C;
+            mean_g_xhat *= inv_C;
+            if (!is_active || first + r >= a.N) continue;
+            rows.dout[r].forget_unpacked();
+            rows.x[r].forget_unpacked();
+            float dinp[W];
+#pragma unroll
+            for (int i = 0; i < W; ++i) {
+                const float xhat = (rows.x[r].get(i) - rows.mean[r]) * rows.rstd[r];
+                const float g = rows.dout[r].get(i) * weight.get(i);
+                dinp[i] = rows.rstd[r] * (g - mean_g - xhat * mean_g_xhat);
+                if constexpr (kHasResidual) dinp[i] += rows.past[r].get(i);
+            }
+            P::from(dinp).store(a.dinp + (first + r) * a.C + column);
+        }
+        buffer ^= 1;
+    }
+    if (!is_active) return;
+    float* partial = a.partials + static_cast<std::int64_t>(blockIdx.x) * 2 * a.C + column;
+    Pack<float, W>::from(dweight).store(partial);
+    Pack<float, W>::from(dbias).store(partial + a.C);
+}
+
+// Partial sums of dweight and dbias: one thread a column, blockIdx.y takes every gridDim.y-th row.
+template <class T>
+__global__ void __launch_bounds__(kAnyThreads)
+    layernorm_parameters_any_kernel(const BackwardArrays<T> a) {
+    const int column = static_cast<int>(blockIdx.x) * kAnyThreads + static_cast<int>(threadIdx.x);
+    if (column >= a.C) return;
+    float dweight = 0.0F;
+    float dbias = 0.0F;
+    for (std::int64_t row = blockIdx.y; row < a.N; row += gridDim.y) {
+        const float d = widen(a.dout[row * a.C + column]);
+        dweight += d * (widen(a.inp[row * a.C + column]) - a.mean[row]) * a.rstd[row];
+        dbias += d;
+    }
+    float* partial = a.partials + static_cast<std::int64_t>(blockIdx.y) * 2 * a.C + column;
+    partial[0] = dweight;
+    partial[a.C] = dbias;
+}
+
+// dinp, one block a row. Runs after the parameter sums: dinp may be the same memory as dout.
+template <class T>
+__global__ void __launch_bounds__(kAnyThreads)
+    layernorm_backward_any_kernel(const BackwardArrays<T> a) {
+    __shared__ float shared[2][kAnyThreads / 32];
+    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.C;
+    const float mean = a.mean[blockIdx.x];
+    const float rstd = a.rstd[blockIdx.x];
+    float sum_g = 0.0F;
+    float sum_g_xhat = 0.0F;
+    for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads) {
+        const float g = widen(a.dout[begin + i]) * widen(a.weight[i]);
+        sum_g += g;
+        sum_g_xhat += g * (widen(a.inp[begin + i]) - mean) * rstd;
+    }
+    const float mean_g = block_sum<kAnyThreads / 32>(sum_g, shared[0]) / static_cast<float>(a.C);
+    const float mean_g_xhat =
+        block_sum<kAnyThreads / 32>(sum_g_xhat, shared[1]) / static_cast<float>(a.C);
+    for (int i = static_cast<int>(threadIdx.x); i < a.C; i += kAnyThreads) {
+        const float xhat = (widen(a.inp[begin + i]) - mean) * rstd;
+        const float g = widen(a.dout[begin + i]) * widen(a.weight[i]);
+        const float past = a.dresidual == nullptr ? 0.0F : widen(a.dresidual[begin + i]);
+        a.dinp[begin + i] = narrow<T>(past + rstd * (g - mean_g - xhat * mean_g_xhat));
+    }
+}
+
+// Number of backward blocks, from the shape alone, so that the order of the sums is the same on any
+// card: 480 threads on each of 132 multiprocessors, which is what 128 registers a thread allow.
+int num_partials(std::int64_t N, int threads) {
+    const std::int64_t blocks = 132LL * std::max(1, 480 / threads);
+    return static_cast<int>(
+        std::max<std::int64_t>(1, std::min(blocks, ceil_div<std::int64_t>(N, kBackwardRows))));
+}
+
+int backward_threads(std::int64_t C, int width) {
+    return static_cast<int>(std::max<std::int64_t>(1, ceil_div<std::int64_t>(C / width, 32)) * 32);
+}
+
+int num_partials_any(std::int64_t N) {
+    return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(132, N / 16)));
+}
+
+template <class T>
+int launch_backward(cudaStream_t stream, const BackwardArrays<T>& a, bool is_aligned) {
+    constexpr int W = kPackWidth<T>;
+    const int threads = backward_threads(a.C, W);
+    if (is_aligned && a.C % W == 0 && threads <= kMaxBackwardThreads) {
+        const int blocks = num_partials(a.N, threads);
+        if (a.dresidual != nullptr) {
+            layernorm_backward_kernel<T, true><<<blocks, threads, 0, stream>>>(a);
+        } else {
+            layernorm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(a);
+        }
+        return blocks;
+    }
+    const int partials = num_partials_any(a.N);
+    const dim3 grid(static_cast<unsigned>(ceil_div(a.C, kAnyThreads)),
+                    static_cast<unsigned>(partials));
+    layernorm_parameters_any_kernel<T><<<grid, kAnyThreads, 0, stream>>>(a);
+    layernorm_backward_any_kernel<T><<<static_cast<unsigned>(a.N), kAnyThreads, 0, stream>>>(a);
+    return partials;
+}
+
+}  // namespace
+
+void layernorm_forward(Stream stream, const LayerNormForward& args) {
+    if (args.inp.numel() == 0) return;
+    dispatch_float(args.inp.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        const ForwardArrays<T> a = {nullptr,
+                                    args.out.ptr<T>(),
+                                    args.mean.ptr<float>(),
+                                    args.rstd.ptr<float>(),
+                                    args.inp.ptr<T>(),
+                                    nullptr,
+                                    args.weight.ptr<T>(),
+                                    args.bias.ptr<T>(),
+                                    args.inp.rows(),
+                                    static_cast<int>(args.inp.dim(-1)),
+                                    args.eps};
+        launch_forward(native(stream), a, are_aligned(args.out, args.inp, args.weight, args.bias));
+    });
+    check_launch("layernorm_forward", args.inp);
+}
+
+void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& args) {
+    if (args.inp1.numel() == 0) return;
+    dispatch_float(args.inp1.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        const ForwardArrays<T> a = {args.residual.ptr<T>(),
+                                    args.out.ptr<T>(),
+                                    args.mean.ptr<float>(),
+                                    args.rstd.ptr<float>(),
+                                    args.inp1.ptr<T>(),
+                                    args.inp2.ptr<T>(),
+                                    args.weight.ptr<T>(),
+                                    args.bias.ptr<T>(),
+                                    args.inp1.rows(),
+                                    static_cast<int>(args.inp1.dim(-1)),
+                                    args.eps};
+        launch_forward(
+            native(stream), a,
+            are_aligned(args.residual, args.out, args.inp1, args.inp2, args.weight, args.bias));
+    });
+    check_launch("residual_layernorm_forward", args.inp1);
+}
+
+void layernorm_backward(Stream stream, const LayerNormBackward& args) {
+    const int C = static_cast<int>(args.inp.dim(-1));
+    float* partials = static_cast<float*>(args.scratch.data);
+    int num_rows = 0;
+    if (args.inp.numel() > 0) {
+        dispatch_float(args.inp.dtype, [&](auto zero) {
+            using T = decltype(zero);
+            const BackwardArrays<T> a = {
+                args.dinp.ptr<T>(),     partials,
+                args.dout.ptr<T>(),     args.dresidual ? args.dresidual.ptr<T>() : nullptr,
+                args.inp.ptr<T>(),      args.weight.ptr<T>(),
+                args.mean.ptr<float>(), args.rstd.ptr<float>(),
+                args.inp.rows(),        C};
+            num_rows = launch_backward(
+                native(stream), a,
+                are_aligned(args.dinp, args.dout, args.dresidual, args.inp, args.weight));
+        });
+        check_launch("layernorm_backward", args.inp);
+    }
+    dispatch_float(args.dweight.dtype, [&](auto zero) {
+        using G = decltype(zero);
+        sum_columns(stream, args.dweight.ptr<G>(), args.dbias.ptr<G>(), partials, num_rows, C,
+                    args.accumulate);
+    });
+    check_launch("layernorm_backward", args.dweight);
+}
+
+std::int64_t layernorm_backward_scratch_bytes(std::int64_t N, std::int64_t C) {
+    const int partials =
+        std::max({num_partials(N, backward_threads(C, kPackWidth<bf16>)),
+                  num_partials(N, backward_threads(C, kPackWidth<float>)), num_partials_any(N)});
+    return static_cast<std::int64_t>(partials) * 2 * C * static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace ingot::cuda
