@@ -50,7 +50,8 @@ def test_a_second_signal_ends_the_process_at_once(workplace: Workplace) -> None:
         folder = workplace.folder / "run" / "checkpoints" / f"checkpoint-{step}"
         folder.mkdir(parents=True)
         os.mkfifo(folder / "model.safetensors.partial")
-    process = workplace.start(FOREVER)
+    # Large steps, so that a slow machine does not run past the last of the pipes.
+    process = workplace.start(FOREVER, "--train.micro_batch=32", "--train.global_batch=64")
     workplace.wait_for_steps(1, process)
     process.send_signal(signal.SIGTERM)
     log = workplace.folder / "run" / "rank_0000.log"
