@@ -29,9 +29,10 @@ constexpr Card kCards[] = {
 // figure.
 constexpr std::int64_t kCudaFixedBytes = 700 * kMiB;
 // Heap of the program and its libraries; for each computing thread its stack and OpenBLAS' packing
-// buffer. Measured with gpt2-tiny on 2 threads: 12 MiB after step 1, 14 MiB after evaluation.
-constexpr std::int64_t kCpuFixedBytes = 11 * kMiB;
-constexpr std::int64_t kCpuBytesPerThread = 3 * kMiB / 2;
+// buffer, of which matrices touch more the larger they are. Measured with gpt2-tiny: 8.5 MiB on one
+// thread with 16 rows, 12 to 14 MiB on two threads with 2048 rows.
+constexpr std::int64_t kCpuFixedBytes = 7 * kMiB;
+constexpr std::int64_t kCpuBytesPerThread = 3 * kMiB;
 
 // "Key: 123 kB" of a /proc file; -1 when it is not there.
 std::int64_t proc_kilobytes(const std::string& path, const std::string& key) {
