@@ -23,6 +23,7 @@ Evaluator::Evaluator(Context& context, Decoder& decoder, ParamStore& store)
     : context_(context),
       decoder_(decoder),
       store_(store),
+      numel_(decoder.options().B * decoder.options().T),
       device_(context, plan_device(decoder.options().B, decoder.options().T)),
       pinned_(
           context, plan_pinned(decoder.options().B, decoder.options().T), Buffer::Kind::pinned) {}

@@ -22,6 +22,9 @@ class Evaluator {
 
     EvalResult run(const TokenSet& set, std::int64_t max_batches);
 
+    // (B * T) i32 on the device, free between evaluations: text is sampled with it.
+    Tensor ids() const { return device_.tensor(0).slice(0, 1).view({numel_}); }
+
     // Planned device and pinned bytes.
     static ArenaPlan plan_device(std::int64_t B, std::int64_t T);
     static ArenaPlan plan_pinned(std::int64_t B, std::int64_t T);
@@ -30,6 +33,7 @@ class Evaluator {
     Context& context_;
     Decoder& decoder_;
     ParamStore& store_;
+    std::int64_t numel_;  // B * T
     Arena device_;
     Arena pinned_;
 };

@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kPieceElements = 1 << 20;  // 4 MiB of host memory at a time
+
 // What travels with a tokenizer, where it is there.
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
@@ -104,9 +106,18 @@ void write_side_files(const DecoderConfig& config, const HfExport& options) {
     }
 }
 
-// Writes model.safetensors: read(spec) gives a tensor in our layout.
-template <class Read>
-void write_weights(const ParamTable& table, const HfExport& options, Read&& read) {
+// Calls visit(begin, count) for pieces of [0, numel) of at most kPieceElements.
+template <class Visit>
+void for_each_piece(std::int64_t numel, Visit&& visit) {
+    for (std::int64_t begin = 0; begin < numel; begin += kPieceElements) {
+        visit(begin, std::min(kPieceElements, numel - begin));
+    }
+}
+
+// Writes model.safetensors. emit(spec, write) calls write(begin, count, values) for pieces of the
+// tensor in the file's layout.
+template <class Emit>
+void write_weights(const ParamTable& table, const HfExport& options, Emit&& emit) {
     std::vector<SafetensorsEntry> entries;
     for (const ParamSpec& spec : table.params) {
         SafetensorsEntry entry;
@@ -116,24 +127,12 @@ void write_weights(const ParamTable& table, const HfExport& options, Read&& read
         entries.push_back(std::move(entry));
     }
     SafetensorsWriter writer(options.folder + "/model.safetensors", std::move(entries));
-    std::vector<float> theirs;
     for (const ParamSpec& spec : table.params) {
-        const std::vector<float> ours = read(spec);
-        theirs.resize(static_cast<std::size_t>(spec.stored_numel()));
-        to_hf_layout(spec, ours.data(), theirs.data());
-        writer.write_f32(spec.hf_name, 0, spec.stored_numel(), theirs.data());
+        emit(spec, [&](std::int64_t begin, std::int64_t count, const float* values) {
+            writer.write_f32(spec.hf_name, begin, count, values);
+        });
     }
     writer.finish();
-}
-
-std::vector<float> read_in_our_layout(const SafetensorsFolder& weights,
-                                      const ParamSpec& spec,
-                                      const std::string& path) {
-    const std::string name = require_name(weights, spec, path);
-    check_shape(spec, weights.entry(name), path);
-    std::vector<float> ours(static_cast<std::size_t>(spec.numel()));
-    from_hf_layout(spec, read_tensor(weights, name).data(), ours.data());
-    return ours;
 }
 
 }  // namespace
@@ -165,22 +164,57 @@ void from_hf_layout(const ParamSpec& spec, const float* theirs, float* ours) {
     }
 }
 
+std::int64_t hf_staging_bytes(const ParamTable& table) {
+    std::int64_t bytes = 0;
+    for (const ParamSpec& spec : table.params) {
+        const std::int64_t elements = spec.hf_layout == HfLayout::same
+                                          ? std::min(kPieceElements, spec.numel())
+                                          : 2 * spec.numel();
+        bytes = std::max(bytes, 4 * elements);
+    }
+    return bytes;
+}
+
 void import_hf_weights(const std::string& folder, ParamStore& store) {
     const SafetensorsFolder weights(folder);
     check_names(weights, store.table(), folder);
     check_tied_head(weights, folder);
+    std::vector<float> piece;
     for (const ParamSpec& spec : store.table().params) {
-        const std::vector<float> ours = read_in_our_layout(weights, spec, folder);
-        store.write(spec, 0, spec.numel(), ours.data());
+        const std::string name = require_name(weights, spec, folder);
+        check_shape(spec, weights.entry(name), folder);
+        if (spec.hf_layout == HfLayout::transposed) {
+            std::vector<float> ours(static_cast<std::size_t>(spec.numel()));
+            from_hf_layout(spec, read_tensor(weights, name).data(), ours.data());
+            store.write(spec, 0, spec.numel(), ours.data());
+            continue;
+        }
+        // Vocabulary padding is behind the stored rows and stays zero.
+        for_each_piece(spec.stored_numel(), [&](std::int64_t begin, std::int64_t count) {
+            piece.resize(static_cast<std::size_t>(count));
+            weights.read_as_f32(name, begin, count, piece.data());
+            store.write(spec, begin, count, piece.data());
+        });
     }
 }
 
 void export_hf(const ParamStore& store, const DecoderConfig& config, const HfExport& options) {
     make_folders(options.folder);
-    write_weights(store.table(), options, [&](const ParamSpec& spec) {
-        std::vector<float> ours(static_cast<std::size_t>(spec.numel()));
-        store.read(spec, 0, spec.numel(), ours.data());
-        return ours;
+    std::vector<float> piece;
+    write_weights(store.table(), options, [&](const ParamSpec& spec, auto&& write) {
+        if (spec.hf_layout == HfLayout::transposed) {
+            std::vector<float> ours(static_cast<std::size_t>(spec.numel()));
+            std::vector<float> theirs(static_cast<std::size_t>(spec.stored_numel()));
+            store.read(spec, 0, spec.numel(), ours.data());
+            to_hf_layout(spec, ours.data(), theirs.data());
+            write(0, spec.stored_numel(), theirs.data());
+            return;
+        }
+        for_each_piece(spec.stored_numel(), [&](std::int64_t begin, std::int64_t count) {
+            piece.resize(static_cast<std::size_t>(count));
+            store.read(spec, begin, count, piece.data());
+            write(begin, count, piece.data());
+        });
     });
     write_side_files(config, options);
 }
@@ -195,9 +229,19 @@ void convert_hf_folder(const std::string& source, HfExport options) {
     const SafetensorsFolder weights(source);
     check_names(weights, table, source);
     check_tied_head(weights, source);
+    for (const ParamSpec& spec : table.params) {
+        check_shape(spec, weights.entry(require_name(weights, spec, source)), source);
+    }
     make_folders(options.folder);
-    write_weights(table, options,
-                  [&](const ParamSpec& spec) { return read_in_our_layout(weights, spec, source); });
+    std::vector<float> piece;
+    write_weights(table, options, [&](const ParamSpec& spec, auto&& write) {
+        const std::string name = require_name(weights, spec, source);
+        for_each_piece(spec.stored_numel(), [&](std::int64_t begin, std::int64_t count) {
+            piece.resize(static_cast<std::size_t>(count));
+            weights.read_as_f32(name, begin, count, piece.data());
+            write(begin, count, piece.data());
+        });
+    });
     write_side_files(config, options);
 }
 

@@ -31,6 +31,10 @@ void export_hf(const ParamStore& store, const DecoderConfig& config, const HfExp
 // tensor at a time; eos_id is the source's.
 void convert_hf_folder(const std::string& source, HfExport options);
 
+// Host memory that import and export use for a moment: a piece of a tensor, or a transposed tensor
+// in both layouts.
+std::int64_t hf_staging_bytes(const ParamTable& table);
+
 // Tensors between the two layouts: ours is (rows, columns) row-major, a transposed one in the file
 // is (columns, stored rows). `ours` has spec.numel() values, padded rows 0; `theirs`
 // stored_numel().

@@ -7,6 +7,7 @@
 #include "engine/train/batch_feeder.h"
 #include "engine/train/console.h"
 #include "engine/train/evaluator.h"
+#include "engine/train/hf_weights.h"
 #include "engine/train/optimizer.h"
 
 namespace ingot {
@@ -158,6 +159,7 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
             loader_memory_numel(r.loader) * 4,
         pinned_is_host);
     add("fixed (estimate)", r.target.fixed_bytes, false, false);
+    plan.staging_bytes = hf_staging_bytes(table);
     return plan;
 }
 
@@ -229,18 +231,21 @@ std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan) {
     }
     line("total", plan.device_bytes(), "");
     if (plan.host_bytes() > 0) line("total on the host", plan.host_bytes(), "");
+    line("while weights are saved", plan.staging_bytes, "  (host, for a moment)");
     line("available", request.target.total_bytes, "");
     return text;
 }
 
 void require_fits(const MemoryRequest& request, const MemoryPlan& plan) {
-    if (plan.device_bytes() <= request.target.total_bytes) return;
+    const bool staging_counts = request.target.device == Device::cpu;
+    const std::int64_t peak_bytes = plan.device_bytes() + (staging_counts ? plan.staging_bytes : 0);
+    if (peak_bytes <= request.target.total_bytes) return;
     std::string remedies;
     for (const MemoryRemedy& remedy : memory_remedies(request)) {
         remedies += str("\n  ", remedy.change, ": ", format_bytes(remedy.device_bytes));
     }
-    fail("memory.plan_too_large", "memory: the plan needs ", format_bytes(plan.device_bytes()),
-         " (", plan.device_bytes(), " bytes), ", request.target.name, " has ",
+    fail("memory.plan_too_large", "memory: the plan needs ", format_bytes(peak_bytes), " (",
+         peak_bytes, " bytes), ", request.target.name, " has ",
          format_bytes(request.target.total_bytes), " (", request.target.total_bytes,
          " bytes). What helps, in this order:", remedies, "\n", format_plan(request, plan));
 }

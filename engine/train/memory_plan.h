@@ -48,6 +48,7 @@ struct MemoryItem {
 
 struct MemoryPlan {
     std::vector<MemoryItem> items;
+    std::int64_t staging_bytes = 0;  // host memory for a moment, while weights are read or written
 
     std::int64_t device_bytes() const;  // everything on the device; on the CPU everything
     std::int64_t host_bytes() const;    // of a CUDA run

@@ -49,20 +49,20 @@ std::int64_t sample_token(const std::vector<float>& logits,
 std::vector<std::int32_t> generate(Context& context,
                                    Decoder& decoder,
                                    ParamStore& store,
+                                   Tensor window,
                                    const TextRequest& request,
                                    const std::function<void(std::int32_t)>& on_token) {
     ENSURE(!request.prompt.empty(), "sample.prompt", "sample: the prompt has no token");
     const Stream stream = context.compute_stream();
     const std::int64_t longest = decoder.options().T;
     const std::int64_t V = decoder.config().vocab_size;
-    Buffer window(context, longest * 4, "sample window");
     std::vector<float> logits(static_cast<std::size_t>(decoder.config().padded_vocab_size()));
     std::vector<std::int32_t> text = request.prompt;
     for (std::int64_t i = 0; i < request.num_tokens; ++i) {
         const std::int64_t length =
             std::min<std::int64_t>(longest, static_cast<std::int64_t>(text.size()));
         const std::int32_t* begin = text.data() + (static_cast<std::int64_t>(text.size()) - length);
-        const Tensor inputs = window.tensor(DType::i32, {1, length});
+        const Tensor inputs = window.slice(0, length).view({1, length});
         copy(stream, inputs, make_tensor(begin, DType::i32, {1, length}, Device::cpu));
         stream.synchronize();
         decoder.forward(stream, store, inputs);

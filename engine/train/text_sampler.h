@@ -32,12 +32,14 @@ struct TextRequest {
     SampleOptions options;
 };
 
-// The drawn tokens; `on_token` sees each as it comes. Runs the Decoder over the last context tokens
+// `window` is device memory for at least options().T ids (i32) of the Decoder. Returns the drawn
+// tokens; `on_token` sees each as it comes. Runs the Decoder over the last context tokens
 // for every token; uses its activations, so it belongs between steps. Leaves parameters and
 // training data alone.
 std::vector<std::int32_t> generate(Context& context,
                                    Decoder& decoder,
                                    ParamStore& store,
+                                   Tensor window,
                                    const TextRequest& request,
                                    const std::function<void(std::int32_t)>& on_token);
 

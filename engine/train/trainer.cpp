@@ -274,7 +274,7 @@ void Trainer::print_sample(std::int64_t step) {
     Utf8Stream text;
     log_.raw(str("--- sample after step ", step, " (temperature ", config_.sample.temperature,
                  ", top_k ", config_.sample.top_k, ")\n"));
-    generate(*context_, *decoder_, *store_, request, [&](std::int32_t id) {
+    generate(*context_, *decoder_, *store_, evaluator_->ids(), request, [&](std::int32_t id) {
         if (id != setup_.eos_id) log_.raw(text.push(tokenizer_->bytes(id)));
     });
     log_.raw(text.finish() + "\n---\n");
