@@ -140,11 +140,12 @@ Tolerance limit_of(DType dtype, std::int64_t sum_length) {
     return {sum_error, dtype == DType::bf16 ? 0x1.02p-8 : 0x1.0p-22};
 }
 
-// cuBLASLt's GELU epilogues take the hardware's tanh, which is off by up to 2^-11; sums and
-// pre-activations of these cases are below 4.
-Tolerance gelu_limit_of(const Context& context, DType dtype, std::int64_t sum_length) {
+// cuBLASLt's GELU epilogues take the hardware's tanh, which is off by e = 2^-11. With |x| <= 3 and
+// sums below 4: gelu = x (1 + t) / 2 is off by 2 e; the slope's derivative to t is below 6, so dinp
+// is off by up to 16 e in all but the rarest elements.
+Tolerance gelu_limit_of(const Context& context, DType dtype, std::int64_t sum_length, double es) {
     Tolerance limit = limit_of(dtype, sum_length);
-    if (context.device() == Device::cuda && dtype == DType::bf16) limit.abs += 0x1.0p-10;
+    if (context.device() == Device::cuda && dtype == DType::bf16) limit.abs += es * 0x1.0p-11;
     return limit;
 }
 
@@ -176,7 +177,8 @@ TEST_CASE("matmul_forward: the GELU epilogue sees the fp32 sum and stores the ro
             for (const double x : sums)
                 activated.push_back(gelu_oracle(x));
             CHECK(difference(f.pre_gelu.values(), sums, limit_of(dtype, s.C)) == "");
-            CHECK(difference(f.out.values(), activated, gelu_limit_of(context, dtype, s.C)) == "");
+            CHECK(difference(f.out.values(), activated, gelu_limit_of(context, dtype, s.C, 2.0)) ==
+                  "");
         }
     });
 }
@@ -194,7 +196,8 @@ TEST_CASE("matmul_dgrad: agrees with float64, without and with dGELU") {
         const std::vector<float> before = f.before.values();
         for (std::size_t i = 0; i < expected.size(); ++i)
             expected[i] *= gelu_slope_oracle(before[i]);
-        CHECK(difference(f.dinp.values(), expected, gelu_limit_of(context, dtype, s.OC)) == "");
+        CHECK(difference(f.dinp.values(), expected, gelu_limit_of(context, dtype, s.OC, 16.0)) ==
+              "");
     });
 }
 
@@ -240,8 +243,11 @@ TEST_CASE("matmul: matrices larger than the scratch blocks of bf16 give the same
                       "");
                 CHECK(difference(f.dinp.values(), dgrad_oracle(dout, weight, s),
                                  limit_of(DType::bf16, s.OC)) == "");
-                CHECK(difference(f.dweight.values(), wgrad_oracle(dout, inp, zeros, s),
-                                 limit_of(gradient, s.N)) == "");
+                // Tensor cores cut off what does not fit their accumulator instead of rounding it.
+                Tolerance limit = limit_of(gradient, s.N);
+                if (device == Device::cuda) limit.abs *= 4.0;
+                CHECK(difference(f.dweight.values(), wgrad_oracle(dout, inp, zeros, s), limit) ==
+                      "");
             }
         }
     }
