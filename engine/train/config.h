@@ -101,7 +101,6 @@ struct TrainConfig {
         std::int64_t tokens = 100;
         double temperature = 0.8;  // 0 = greedy
         std::int64_t top_k = 50;   // 0 = all tokens
-        std::string prompt;        // "" = start of a document
     } sample;
 
     struct Logs {

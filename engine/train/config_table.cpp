@@ -195,14 +195,12 @@ void add_reports(std::vector<ConfigKey>& t) {
         "auto"));
     t.push_back(integer<&C::sample, &S::every>("sample.every", 0, 1e12,
                                                "steps between text samples; 0: only at the end"));
-    t.push_back(
-        integer<&C::sample, &S::tokens>("sample.tokens", 1, 1e6, "tokens of a text sample"));
+    t.push_back(integer<&C::sample, &S::tokens>("sample.tokens", 0, 1e6,
+                                                "tokens of a text sample; 0: none"));
     t.push_back(real<&C::sample, &S::temperature>("sample.temperature", 0, 100, Ends::closed,
                                                   "0: always the most likely token"));
     t.push_back(integer<&C::sample, &S::top_k>("sample.top_k", 0, 16777216,
                                                "draw from the k most likely tokens; 0: from all"));
-    t.push_back(text<&C::sample, &S::prompt>("sample.prompt", "any text",
-                                             "text to go on from; \"\": the start of a document"));
     t.push_back(text<&C::log, &C::Logs::dir>(
         "log.dir", "a folder",
         "gets metrics.jsonl, config.json, TensorBoard events and one log per rank"));

@@ -243,7 +243,7 @@ void Trainer::refuse_nonfinite(const PendingStep& pending, const StepResult& res
 void Trainer::after_step(std::int64_t step) {
     const bool is_last = step == setup_.total_steps;
     if (!is_last && config_.eval.every > 0 && step % config_.eval.every == 0) {
-        validate_now(step, config_.eval.batches * setup_.grad_accum_steps);
+        validate_now(step, config_.eval.batches);
     }
     if (!is_last && config_.sample.every > 0 && step % config_.sample.every == 0) {
         print_sample(step);

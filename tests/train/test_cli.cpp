@@ -34,11 +34,11 @@ TEST_CASE("cli: without a file it is run.json and training") {
 TEST_CASE(
     "cli: file, flags and settings come in any order, empty values and equal signs are values") {
     const CommandLine line = parse({"--train.steps=5", "--plan", "my.json",
-                                    "--data.val=", "--sample.prompt=a=b c", "--plan.gpu=h200"});
+                                    "--data.val=", "--data.test=a=b c", "--plan.gpu=h200"});
     CHECK(line.config_path == "my.json");
     CHECK(line.action == CommandLine::Action::plan);
-    CHECK(line.overrides == std::vector<std::string>{"train.steps=5", "data.val=",
-                                                     "sample.prompt=a=b c", "plan.gpu=h200"});
+    CHECK(line.overrides == std::vector<std::string>{
+                                "train.steps=5", "data.val=", "data.test=a=b c", "plan.gpu=h200"});
     CHECK(parse({"--help"}).action == CommandLine::Action::help);
     CHECK(parse({"-h", "--nonsense"}).action == CommandLine::Action::help);
     CHECK(parse({"--version"}).action == CommandLine::Action::version);

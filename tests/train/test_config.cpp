@@ -51,7 +51,7 @@ TEST_CASE("config: values of a file replace defaults, and what is not given keep
         "train": {"device": "cpu", "steps": 7, "seq_len": "auto", "nonfinite": "skip"},
         "optimizer": {"lr": 3e-4, "weight_decay": 0},
         "schedule": {"kind": "wsd"},
-        "sample": {"prompt": "def \"é\"\n"}})");
+        "log": {"dir": "runs \"é\"\n"}})");
     CHECK(c.model.preset == "gpt2-124m");
     CHECK(c.model.recompute == TrainConfig::Model::Recompute::block);
     CHECK(c.model.vocab_size == 50304);
@@ -64,7 +64,7 @@ TEST_CASE("config: values of a file replace defaults, and what is not given keep
     CHECK(c.optimizer.lr == 3e-4);
     CHECK(c.optimizer.weight_decay == 0.0);
     CHECK(c.schedule.kind == TrainConfig::Schedule::Kind::wsd);
-    CHECK(c.sample.prompt == "def \"é\"\n");
+    CHECK(c.log.dir == "runs \"é\"\n");
     CHECK(c.train.micro_batch == TrainConfig().train.micro_batch);
     CHECK(dump_config(read("{}")) == dump_config(TrainConfig()));
 }
@@ -199,10 +199,10 @@ TEST_CASE("config: duplicate keys are refused, also when spelled differently, wi
           Contains("run.json:2: key \"train\""));
     CHECK(refused("config.duplicate_key", R"({"train": {"steps": 1, "st\u0065ps": 2}})") != "");
     // The same last part in two sections is no duplicate; braces and quotes in strings are text.
-    CHECK(
-        read("{\"eval\": {\"every\": 5}, \"sample\": {\"every\": 6, \"prompt\": \"{\\\"a\\\":[,\"},"
-             "\"data\": {\"val\": \"v\"}}")
-            .sample.every == 6);
+    CHECK(read("{\"eval\": {\"every\": 5}, \"sample\": {\"every\": 6}, \"log\": {\"dir\": "
+               "\"{\\\"a\\\":[,\"},"
+               "\"data\": {\"val\": \"v\"}}")
+              .sample.every == 6);
 }
 
 TEST_CASE("config: unknown keys name the nearest key") {

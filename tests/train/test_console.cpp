@@ -97,7 +97,7 @@ TEST_CASE("console: durations, bytes, counts and numbers read well at every size
 TEST_CASE("console: the configuration shows every key once and marks what was changed") {
     TrainConfig config;
     config.train.micro_batch = 3;
-    config.sample.prompt = "a\nb";
+    config.data.val = "a\nb";
     const std::string text = format_config(config);
     int marked = 0, keys = 0;
     std::istringstream lines(text);
