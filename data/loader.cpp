@@ -88,8 +88,8 @@ class Loader::Impl {
             fill(next_unit_, slot, window_);
         } else {
             std::unique_lock<std::mutex> lock(mutex_);
-            filled_.wait(lock, [&] { return slot.unit == next_unit_; });
-            if (slot.error) std::rethrow_exception(slot.error);
+            filled_.wait(lock, [&] { return slot.unit == next_unit_ || error_; });
+            if (error_) std::rethrow_exception(error_);
         }
         Batch batch = slot.batch;
         batch.wait_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -110,6 +110,7 @@ class Loader::Impl {
             seeking_ = false;
             next_unit_ = step * grad_accum_steps_;
             next_claim_ = next_unit_;
+            error_ = nullptr;
             for (Slot& slot : slots_)
                 slot.unit = -1;
         }
@@ -145,7 +146,6 @@ class Loader::Impl {
         std::int32_t* targets = nullptr;  // (B, T)
         std::int64_t unit = -1;           // what it holds; -1: nothing yet
         Batch batch;
-        std::exception_ptr error;
     };
 
     Slot& slot_of(std::int64_t unit) {
@@ -187,7 +187,6 @@ class Loader::Impl {
             const std::int64_t unit = next_claim_++;
             ++units_being_filled_;
             Slot& slot = slot_of(unit);
-            slot.error = nullptr;
             lock.unlock();
             std::exception_ptr error;
             try {
@@ -196,8 +195,8 @@ class Loader::Impl {
                 error = std::current_exception();
             }
             lock.lock();
-            slot.error = error;
-            slot.unit = unit;
+            if (error && !error_) error_ = error;
+            if (!error) slot.unit = unit;
             --units_being_filled_;
             filled_.notify_all();
         }
@@ -211,12 +210,13 @@ class Loader::Impl {
     std::vector<std::int32_t> window_;  // of next() without workers
     std::vector<Slot> slots_;
 
-    std::mutex mutex_;  // of what follows, and of Slot::unit and Slot::error
+    std::mutex mutex_;  // of what follows, and of Slot::unit
     std::condition_variable may_fill_;
     std::condition_variable filled_;
     std::int64_t next_unit_ = 0;   // the consumer's next; written by the consumer alone
     std::int64_t next_claim_ = 0;  // the workers' next
     int units_being_filled_ = 0;
+    std::exception_ptr error_;  // the first of a worker
     bool seeking_ = false;
     bool stopping_ = false;
     std::vector<std::jthread> workers_;  // last: they end before anything else goes

@@ -6,7 +6,8 @@
 // batch holds depends on (seed, step, micro_step, rank) alone, not on threads or timing.
 //
 // The whole state is the number of the next step. One thread calls next() and seek().
-// Errors: loader.config, data.too_short; next() throws what reading a shard throws.
+// Errors: loader.config, data.too_short; next() throws what reading a shard threw in a worker, also
+// when that was for a later batch: a run on a broken shard ends at once.
 #pragma once
 
 #include <cstdint>
