@@ -4,8 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "data/sampler.h"
-#include "data/tokenizer.h"
+#include "data/sha256.h"
 #include "engine/train/batch_feeder.h"
 #include "model/families/gpt2.h"
 
@@ -108,15 +107,15 @@ void open_data(const TrainConfig& config, RunSetup& setup, Log& log) {
     setup.eos_id = setup.train->shards().front().header().eos_id;
 }
 
-// tokenizer.json of the model folder, or beside the shards.
+// tokenizer.json of the model folder, or beside the shards; the shards say which one made them.
 void find_tokenizer(const TrainConfig& config, RunSetup& setup) {
     const fs::path beside_shards = fs::path(setup.train->shards().front().path()).parent_path();
-    if (!config.model.hf.empty() && fs::exists(fs::path(config.model.hf) / "tokenizer.json")) {
-        setup.tokenizer_folder = config.model.hf;
-        const std::string path = config.model.hf + "/tokenizer.json";
-        check_tokenizer(*setup.train, TokenDecoder(path).file_sha256(), path);
-    } else if (fs::exists(beside_shards / "tokenizer.json")) {
-        setup.tokenizer_folder = beside_shards.string();
+    for (const fs::path& folder : {fs::path(config.model.hf), beside_shards}) {
+        if (folder.empty() || !fs::exists(folder / "tokenizer.json")) continue;
+        const std::string path = (folder / "tokenizer.json").string();
+        check_tokenizer(*setup.train, sha256_of_file(path), path);
+        setup.tokenizer_folder = folder.string();
+        return;
     }
 }
 

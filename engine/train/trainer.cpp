@@ -73,9 +73,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     loader_ = std::make_unique<Loader>(*setup_.train, loader);
     feeder_ = std::make_unique<BatchFeeder>(*context_, *loader_, setup_.B, setup_.T);
     evaluator_ = std::make_unique<Evaluator>(*context_, *decoder_, *store_);
-    if (!setup_.tokenizer_folder.empty()) {
-        tokenizer_ = std::make_unique<TokenDecoder>(setup_.tokenizer_folder + "/tokenizer.json");
-    }
+    open_tokenizer();
     flops_per_token_ =
         train_flops_per_token(setup_.model, decoder_->params().num_parameters(), setup_.T);
     peak_flops_ = setup_.device == Device::cpu ? blas::measured_flops() : request.target.peak_flops;
@@ -98,6 +96,17 @@ void Trainer::print_start() {
     log_.info(batch_line(config_, 1));
     if (setup_.device == Device::cpu) log_.info(blas::description());
     if (!root_warning().empty()) log_.warning(root_warning());
+}
+
+// Training needs no tokenizer: one that this program cannot decode with costs the samples only.
+void Trainer::open_tokenizer() {
+    if (setup_.tokenizer_folder.empty()) return;
+    try {
+        tokenizer_ = std::make_unique<TokenDecoder>(setup_.tokenizer_folder + "/tokenizer.json");
+    } catch (const Error& error) {
+        if (std::string(error.code()) != "tokenizer.decoder") throw;
+        log_.warning(str(error.what(), "; no text will be sampled"));
+    }
 }
 
 void Trainer::initialize_weights() {

@@ -58,6 +58,7 @@ class Trainer {
     };
 
     void print_start();
+    void open_tokenizer();
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);
     DeviceBatch next_batch();
