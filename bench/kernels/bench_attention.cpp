@@ -63,6 +63,14 @@ void add_attention(std::vector<Case>& cases, const ModelSizes& m) {
         add_shape(cases, {m.B, m.T, heads, heads, head_size, dtype});
         add_shape(cases, {m.B, m.T, heads, heads / 4, head_size, dtype});
     }
+    if (m.T < 1024) return;  // the rest are for a GPU: what docs/performance.md compares
+    const AttentionShape shapes[] = {{16, 1024, 25, 25, 64, DType::bf16},
+                                     {8, 2048, 32, 8, 64, DType::bf16},
+                                     {32, 1024, 14, 2, 64, DType::bf16},
+                                     {4, 2048, 32, 32, 128, DType::bf16},
+                                     {2, 8192, 32, 8, 128, DType::bf16}};
+    for (const AttentionShape& shape : shapes)
+        add_shape(cases, shape);
 }
 
 }  // namespace ingot::bench

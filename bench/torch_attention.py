@@ -1,0 +1,81 @@
+"""What PyTorch's attention reaches on this GPU: cuDNN's and FlashAttention-2's kernels.
+
+One JSON object a line: backend, shape, forward and backward milliseconds (median) and TFLOP/s,
+counting causal operations once: 2 B H T^2 D forward, 2.5 times that backward. Compare with
+`bench_kernels --filter attention` on the same machine in the same minutes.
+"""
+
+import argparse
+import json
+import statistics
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+# B, query heads, key/value heads, T, head size
+SHAPES = [
+    (64, 12, 12, 1024, 64),
+    (16, 25, 25, 1024, 64),
+    (8, 32, 8, 2048, 64),
+    (32, 14, 2, 1024, 64),
+    (4, 32, 32, 2048, 128),
+    (2, 32, 8, 8192, 128),
+]
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION}
+
+
+def median_ms(call, repeats):
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(repeats):
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def measure(name, shape, repeats):
+    B, H, K, T, D = shape
+    q, k, v = (
+        torch.randn(B, heads, T, D, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for heads in (H, K, K)
+    )
+    with sdpa_kernel([BACKENDS[name]]):
+
+        def forward():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != K)
+
+        out = forward()
+        grad = torch.randn_like(out)
+        forward_ms = median_ms(forward, repeats)
+        backward_ms = median_ms(
+            lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True), repeats
+        )
+    flops = 2 * B * H * T * T * D
+    return {
+        "backend": name,
+        "shape": f"B{B} {H}/{K} T{T} D{D}",
+        "forward_ms": forward_ms,
+        "forward_tflops": flops / forward_ms / 1e9,
+        "backward_ms": backward_ms,
+        "backward_tflops": 2.5 * flops / backward_ms / 1e9,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15)
+    args = parser.parse_args()
+    for shape in SHAPES:
+        for name in BACKENDS:
+            print(json.dumps(measure(name, shape, args.repeats)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
