@@ -73,7 +73,8 @@ def configure():
 
 def run_test(fault):
     """(passed, the first test case that failed or how the run ended)."""
-    command = [str(COPY / "build/cpu" / fault["target"]), f"--source-file=*{fault['test']}.cpp"]
+    binary = str(COPY / "build/cpu" / fault["target"])
+    command = [binary, f"--source-file=*{fault['test']}.cpp", "--abort-after=1"]
     try:
         done = subprocess.run(
             command, cwd=COPY / "build/cpu", capture_output=True, text=True, timeout=TEST_SECONDS
