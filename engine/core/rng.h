@@ -65,7 +65,13 @@ inline double philox_normal(std::uint64_t seed, std::uint64_t stream, std::uint6
 }
 
 // What a draw is for: the high part of the stream number, so that two uses never share draws.
-enum class RandomUse : std::uint64_t { parameter_init = 1, sampling = 2, test = 3, shuffle = 4 };
+enum class RandomUse : std::uint64_t {
+    parameter_init = 1,
+    sampling = 2,
+    test = 3,
+    shuffle = 4,
+    warm_up = 5
+};
 
 INGOT_HOST_DEVICE constexpr std::uint64_t random_stream(RandomUse use, std::uint64_t index) {
     return (static_cast<std::uint64_t>(use) << 48) | index;

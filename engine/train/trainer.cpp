@@ -5,10 +5,12 @@
 #include <filesystem>
 
 #include "data/token_hash.h"
+#include "engine/core/rng.h"
 #include "engine/train/console.h"
 #include "engine/train/hf_weights.h"
 #include "engine/train/text_sampler.h"
 #include "kernels/blas.h"
+#include "kernels/matmul_plan.h"
 #include "kernels/sum.h"
 #include "model/flops.h"
 
@@ -78,6 +80,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
         train_flops_per_token(setup_.model, decoder_->params().num_parameters(), setup_.T);
     peak_flops_ = setup_.device == Device::cpu ? blas::measured_flops() : request.target.peak_flops;
     initialize_weights();
+    if (setup_.device == Device::cuda) choose_matmul_algorithms();
     metrics_ = std::make_unique<MetricsWriter>(folder_->log_dir(), 1);
 }
 
@@ -96,6 +99,35 @@ void Trainer::print_start() {
     log_.info(batch_line(config_, 1));
     if (setup_.device == Device::cpu) log_.info(blas::description());
     if (!root_warning().empty()) log_.warning(root_warning());
+}
+
+// Times cuBLASLt's algorithms on the shapes of this run, in two micro-steps on random tokens (the
+// second adds to the gradients, which is a shape of its own). Nothing of them is kept: the first
+// micro-step of training overwrites the gradients.
+void Trainer::choose_matmul_algorithms() {
+    const auto begin = std::chrono::steady_clock::now();
+    const Stream stream = context_->compute_stream();
+    std::vector<std::int32_t> random(static_cast<std::size_t>(setup_.B * setup_.T));
+    for (std::size_t i = 0; i < random.size(); ++i) {
+        random[i] =
+            static_cast<std::int32_t>(philox_uniform(0, random_stream(RandomUse::warm_up, 0), i) *
+                                      static_cast<double>(setup_.model.vocab_size));
+    }
+    const Tensor ids = evaluator_->ids();
+    copy(stream, ids, make_tensor(random.data(), DType::i32, {ids.numel()}, Device::cpu));
+    const Tensor batch = ids.view({setup_.B, setup_.T});
+    matmul_begin_tuning(stream, {});
+    for (const std::int64_t micro_step : {0, 1}) {
+        store_->begin_micro_step(micro_step);
+        decoder_->forward(stream, *store_, batch);
+        decoder_->loss_and_backward(stream, *store_, batch, batch);
+    }
+    matmul_end_tuning(stream);
+    stream.synchronize();
+    const std::string path = folder_->log_dir() + "/matmul_plans.txt";
+    write_text_file(path, matmul_export_plans(stream));
+    log_.info(
+        str("matmul algorithms: timed in ", format_duration(seconds_since(begin)), ", ", path));
 }
 
 // Training needs no tokenizer: one that this program cannot decode with costs the samples only.

@@ -58,6 +58,7 @@ class Trainer {
     };
 
     void print_start();
+    void choose_matmul_algorithms();
     void open_tokenizer();
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);
