@@ -233,6 +233,12 @@ std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan) {
     if (plan.host_bytes() > 0) line("total on the host", plan.host_bytes(), "");
     line("while weights are saved", plan.staging_bytes, "  (host, for a moment)");
     line("available", request.target.total_bytes, "");
+    if (!kHasCuda && request.target.device == Device::cuda) {
+        text +=
+            "  This build holds no CUDA code: scratch is that of the CPU's operators. A build with "
+            "CUDA\n"
+            "  plans it to the byte.\n";
+    }
     return text;
 }
 

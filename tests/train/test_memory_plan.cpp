@@ -96,6 +96,16 @@ TEST_CASE("memory plan: saving weights needs one transposed tensor twice, not th
     CHECK(plan.staging_bytes == 2 * 4 * 768 * 3072);
 }
 
+TEST_CASE("memory plan: a build without CUDA says what it cannot plan exactly for a card") {
+    const auto text_for = [](const char* device) {
+        const MemoryRequest r = request_for("gpt2-tiny", device);
+        return format_plan(r, plan_memory(r));
+    };
+    const std::string note = "This build holds no CUDA code";
+    CHECK((text_for("h200").find(note) != std::string::npos) == !kHasCuda);
+    CHECK(text_for("cpu").find(note) == std::string::npos);
+}
+
 TEST_CASE("memory plan: cards are known by name, others are refused") {
     CHECK(describe_device("h200").total_bytes == std::int64_t{143771} << 20);
     CHECK(describe_device("a100-80").device == Device::cuda);
