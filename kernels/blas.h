@@ -36,8 +36,8 @@ std::string description();
 // Takes a few milliseconds.
 void verify();
 
-// FLOP/s of sgemm on 1024 x 1024 matrices with the threads set now, the best of five: what the CPU's
-// MFU refers to. Takes about 0.1 s.
+// FLOP/s of sgemm on 1024 x 1024 matrices with the threads set now, the best of five: what the
+// CPU's MFU refers to. Takes about 0.1 s.
 double measured_flops();
 
 // The check behind verify(), for any implementation.
