@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What `make run` does: from a fresh machine to a trained, sampled and exported GPT.
 #
-# Every stage looks first whether its work is done, so a second run is quick and a stopped one
-# goes on where it was. Settings: DEVICE=auto|cpu|cuda; ARGS="--section.key=value ..." go to
+# Every stage looks first whether its work is done, so a second run is quick; a training that was
+# stopped starts again in a new folder. Settings: DEVICE=auto|cpu|cuda; ARGS="--section.key=value ..." go to
 # train_gpt.
 set -euo pipefail
 

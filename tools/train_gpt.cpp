@@ -13,8 +13,15 @@ namespace {
 
 using namespace ingot;
 
+void set_threads(const TrainConfig& config) {
+    if (config.train.threads > 0) {
+        blas::set_num_threads(static_cast<int>(config.train.threads));
+    }
+}
+
 int plan(const TrainConfig& config) {
     Log log(0, stdout);
+    set_threads(config);
     const RunSetup setup = set_up_plan(config, log);
     const MemoryRequest request = setup.memory_request(config);
     const MemoryPlan memory = plan_memory(request);
@@ -29,9 +36,7 @@ int plan(const TrainConfig& config) {
 
 int train(const TrainConfig& config) {
     require_single_rank(read_launcher());
-    if (config.train.threads > 0) {
-        blas::set_num_threads(static_cast<int>(config.train.threads));
-    }
+    set_threads(config);
     blas::verify();
     Log log(0, stdout);
     Trainer trainer(config, log);

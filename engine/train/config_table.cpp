@@ -90,9 +90,6 @@ void add_model_and_data(std::vector<ConfigKey>& t) {
     t.push_back(word<&C::model, &M::recompute>(
         "model.recompute", {"none", "light", "block"},
         "compute again in backward instead of keeping: light: norms and activations, block: all"));
-    t.push_back(word<&C::model, &M::attention>(
-        "model.attention", {"auto", "own", "general", "cudnn"},
-        "attention implementation; auto takes the quickest that this build and shape allow"));
     t.push_back(text<&C::data, &D::train>("data.train", "a glob of files",
                                           "token shards to train on, e.g. shards/train*.bin"));
     t.push_back(text<&C::data, &D::val>("data.val", "a glob of files, or \"\"",
@@ -125,8 +122,6 @@ void add_train(std::vector<ConfigKey>& t) {
         "sequences of a step = micro_batch x accumulation x ranks; auto: no accumulation", "auto"));
     t.push_back(integer<&C::train, &T::seed>("train.seed", 0, 9007199254740991,
                                              "of initialization, sample order and sampling"));
-    t.push_back(boolean<&C::train, &T::deterministic>(
-        "train.deterministic", "the same configuration and ranks give the same bits"));
     t.push_back(boolean<&C::train, &T::overfit_one_batch>(
         "train.overfit_one_batch", "train on the first batch only: its loss must go to about 0"));
     t.push_back(word<&C::train, &T::nonfinite>(
@@ -178,10 +173,10 @@ void add_precision_and_checkpoint(std::vector<ConfigKey>& t) {
                                       "where checkpoints go; \"\": checkpoints in log.dir"));
     t.push_back(word<&C::checkpoint, &K::resume>(
         "checkpoint.resume", {"auto", "none"},
-        "auto: go on from the last checkpoint in checkpoint.dir; none: the folders must be new"));
+        "this release starts new runs only: with both, the folders must hold no run"));
     t.back().later =
-        "a path is not in this release; use auto with checkpoint.dir set to the folder that holds "
-        "the checkpoint";
+        "a path is not in this release; to start from a checkpoint's weights, set model.hf to its "
+        "folder and model.init=hf";
 }
 
 void add_reports(std::vector<ConfigKey>& t) {

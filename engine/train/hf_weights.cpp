@@ -15,9 +15,15 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kPieceElements = 1 << 20;  // 4 MiB of host memory at a time
 
 // What travels with a tokenizer, where it is there.
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-    "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "tokenizer.model"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "vocab.txt",
+                                           "chat_template.jinja",
+                                           "tokenizer.model"};
 
 std::string without_prefix(const std::string& name) {
     const std::string prefix = "transformer.";

@@ -166,18 +166,16 @@ RunFolder::RunFolder(const TrainConfig& config, Log& log)
         checkpoint_lock_ = std::make_unique<FolderLock>(checkpoint_dir_, "checkpoint.dir", log);
     }
     const std::string path = log_dir_ + "/config.json";
-    held_a_run_ = file_exists(path);
-    ENSURE(!held_a_run_ || config.checkpoint.resume != TrainConfig::Checkpoint::Resume::none,
-           "run.other_run", "run: log.dir = ", log_dir_,
-           " holds another run (it has a config.json), and checkpoint.resume = none starts a new "
-           "one; choose another log.dir, or checkpoint.resume=auto to go on with that run");
-    const std::string text = dump_config(config);
-    if (held_a_run_) {
-        const std::string before = read_text_file(path);
-        if (before != text) write_text_file(log_dir_ + "/config.previous.json", before);
-    }
-    write_text_file(path, text);
+    ENSURE(
+        !file_exists(path), "run.other_run", "run: log.dir = ", log_dir_,
+        " holds another run (it has a config.json), checkpoint.resume = ",
+        config_value(config, "checkpoint.resume"),
+        ", and this release cannot go on with one; choose another log.dir, or remove the folder");
     log.open_file(rank_log_path(log_dir_, log.rank()));
+}
+
+void RunFolder::save_config(const TrainConfig& config) const {
+    write_text_file(log_dir_ + "/config.json", dump_config(config));
 }
 
 std::string rank_log_path(const std::string& log_dir, int rank) {

@@ -6,7 +6,7 @@
 // empties the file.
 //
 // A RunFolder is log.dir and checkpoint.dir, locked, with config.json of the run in log.dir. A
-// folder with a config.json holds a run: checkpoint.resume=none refuses it, auto goes on with it.
+// folder with a config.json holds a run and is refused: this release cannot go on with one.
 // Errors: run.locked, run.lock, run.other_run, file.*.
 #pragma once
 
@@ -33,21 +33,22 @@ class FolderLock {
 
 class RunFolder {
   public:
-    // Rank 0 only; other ranks call Log::open_file(rank_log_path(...)). Locks, checks resume=none,
-    // saves config.json (the resolved configuration; the one it replaces becomes
-    // config.previous.json when they differ), opens the log's file.
+    // Rank 0 only; other ranks call Log::open_file(rank_log_path(...)). Locks, refuses a folder
+    // that holds a run, opens the log's file. Writes nothing of a run that is refused.
     RunFolder(const TrainConfig& config, Log& log);
+
+    // Saves config.json, the resolved configuration; from here on the folder holds a run. Call it
+    // when nothing can be refused any more.
+    void save_config(const TrainConfig& config) const;
 
     const std::string& log_dir() const { return log_dir_; }
     const std::string& checkpoint_dir() const { return checkpoint_dir_; }
-    bool held_a_run() const { return held_a_run_; }  // config.json was there before
 
   private:
     std::string log_dir_;
     std::string checkpoint_dir_;
     std::unique_ptr<FolderLock> log_lock_;
     std::unique_ptr<FolderLock> checkpoint_lock_;  // null when the folders are one
-    bool held_a_run_ = false;
 };
 
 std::string rank_log_path(const std::string& log_dir, int rank);  // LOG_DIR/rank_0003.log

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <glob.h>
 
 #include "data/sha256.h"
 #include "engine/train/batch_feeder.h"
@@ -108,8 +109,9 @@ void open_data(const TrainConfig& config, RunSetup& setup, Log& log) {
 }
 
 // tokenizer.json of the model folder, or beside the shards; the shards say which one made them.
-void find_tokenizer(const TrainConfig& config, RunSetup& setup) {
-    const fs::path beside_shards = fs::path(setup.train->shards().front().path()).parent_path();
+void find_tokenizer(const TrainConfig& config, RunSetup& setup, Log& log) {
+    const fs::path parent = fs::path(setup.train->shards().front().path()).parent_path();
+    const fs::path beside_shards = parent.empty() ? "." : parent;
     for (const fs::path& folder : {fs::path(config.model.hf), beside_shards}) {
         if (folder.empty() || !fs::exists(folder / "tokenizer.json")) continue;
         const std::string path = (folder / "tokenizer.json").string();
@@ -117,6 +119,8 @@ void find_tokenizer(const TrainConfig& config, RunSetup& setup) {
         setup.tokenizer_folder = folder.string();
         return;
     }
+    log.info(str("tokenizer: no tokenizer.json in ", beside_shards.string(),
+                 "; no text is sampled and the checkpoint has none"));
 }
 
 void set_steps(const TrainConfig& config, RunSetup& setup, Log& log) {
@@ -134,6 +138,23 @@ void set_steps(const TrainConfig& config, RunSetup& setup, Log& log) {
         1, std::llround(config.train.epochs * static_cast<double>(setup.steps_per_epoch)));
     log.info(str("train.steps = auto: ", setup.total_steps, ", ", config.train.epochs,
                  " epochs of ", setup.steps_per_epoch, " steps"));
+}
+
+void describe_this_machine(const TrainConfig& config, RunSetup& setup) {
+    setup.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
+    setup.target = setup.device == Device::cuda ? describe_this_gpu(0) : describe_this_cpu();
+}
+
+// A plan takes the vocabulary that a run would take: the shards' where there are any.
+void assume_vocabulary(const TrainConfig& config, RunSetup& setup, Log& log) {
+    glob_t matches{};
+    const bool found = ::glob(config.data.train.c_str(), 0, nullptr, &matches) == 0;
+    const std::int64_t shards = found ? TokenShard(matches.gl_pathv[0]).header().vocab_size : 0;
+    ::globfree(&matches);
+    if (shards > 0) setup.model.vocab_size = shards;
+    log.info(
+        str("model.vocab_size = auto: ", setup.model.vocab_size,
+            shards > 0 ? ", from the shards" : ", the preset's own: there are no shards to ask"));
 }
 
 }  // namespace
@@ -183,8 +204,7 @@ MemoryRequest RunSetup::memory_request(const TrainConfig& config) const {
 
 RunSetup set_up_training(const TrainConfig& config, Log& log) {
     RunSetup setup;
-    setup.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
-    setup.target = setup.device == Device::cuda ? describe_this_gpu(0) : describe_this_cpu();
+    describe_this_machine(config, setup);
     if (config.train.device == TrainConfig::Train::Device::automatic) {
         log.info(str("train.device = auto: ", name_of(setup.device)));
     }
@@ -192,7 +212,7 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
     open_data(config, setup, log);
     set_sequence_length(config, setup, log);
     validate(setup.model);
-    find_tokenizer(config, setup);
+    find_tokenizer(config, setup, log);
     set_precision(config, setup);
     set_batch(config, setup);
     set_steps(config, setup, log);
@@ -201,11 +221,19 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
 
 RunSetup set_up_plan(const TrainConfig& config, Log& log) {
     RunSetup setup;
-    setup.target = describe_device(config.plan.gpu.empty() ? "cpu" : config.plan.gpu);
-    setup.device = setup.target.device;
+    if (config.plan.gpu.empty()) {
+        describe_this_machine(config, setup);
+    } else {
+        setup.target = describe_device(config.plan.gpu);
+        setup.device = setup.target.device;
+    }
     setup.world_size = static_cast<int>(config.plan.world_size);
     read_model(config, setup);
-    if (config.model.vocab_size > 0) setup.model.vocab_size = config.model.vocab_size;
+    if (config.model.vocab_size > 0) {
+        setup.model.vocab_size = config.model.vocab_size;
+    } else if (config.model.hf.empty()) {
+        assume_vocabulary(config, setup, log);
+    }
     set_sequence_length(config, setup, log);
     validate(setup.model);
     set_precision(config, setup);

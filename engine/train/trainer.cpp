@@ -52,9 +52,6 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     require_fits(request, memory_plan_);
     if (!file_exists(config.log.dir + "/config.json")) refuse_other_weights(config.checkpoint.dir);
     folder_ = std::make_unique<RunFolder>(config, log);
-    ENSURE(!folder_->held_a_run(), "run.no_resume", "log.dir = ", folder_->log_dir(),
-           " holds a run already, and this release cannot resume one; name another log.dir or "
-           "remove the folder");
     print_start();
 
     context_ =
@@ -81,6 +78,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     peak_flops_ = setup_.device == Device::cpu ? blas::measured_flops() : request.target.peak_flops;
     initialize_weights();
     if (setup_.device == Device::cuda) choose_matmul_algorithms();
+    folder_->save_config(config);
     metrics_ = std::make_unique<MetricsWriter>(folder_->log_dir(), 1);
 }
 
@@ -193,11 +191,13 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
     pending.lr = schedule_.learning_rate(step);
     std::uint64_t step_hash = 0;
     timer_->begin_step(stream, step);
+    if (config_.train.overfit_one_batch && step > 1) {
+        context_->copy_stream().synchronize();  // the batches handed out are copied
+        loader_->seek(0);
+    }
     for (std::int64_t micro_step = 0; micro_step < setup_.grad_accum_steps; ++micro_step) {
-        const bool reuses = config_.train.overfit_one_batch && step > 1;
-        const DeviceBatch batch =
-            reuses ? one_batch_[static_cast<std::size_t>(micro_step)] : next_batch();
-        pending.data_wait_ms += reuses ? 0.0 : batch.host.wait_ms;
+        const DeviceBatch batch = feeder_->next(stream);
+        pending.data_wait_ms += batch.host.wait_ms;
         pending.valid_tokens += batch.host.valid_targets;
         step_hash += batch.host.token_hash;
         timer_->mark(stream, PhaseTimer::Phase::wait);
@@ -208,17 +208,11 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
             decoder_->loss_and_backward(stream, *store_, batch.inputs, batch.targets);
         sum(stream, {.out = optimizer_->loss_sum(), .inp = losses, .accumulate = micro_step > 0});
         timer_->mark(stream, PhaseTimer::Phase::backward);
-        if (!config_.train.overfit_one_batch) feeder_->release(stream, batch);
+        feeder_->release(stream, batch);
     }
     token_hash_ = chain_token_hash(token_hash_, step_hash);
     pending.token_hash = token_hash_;
     return pending;
-}
-
-DeviceBatch Trainer::next_batch() {
-    DeviceBatch batch = feeder_->next(context_->compute_stream());
-    if (config_.train.overfit_one_batch) one_batch_.push_back(batch);
-    return batch;
 }
 
 void Trainer::finish_step(const PendingStep& pending) {

@@ -62,7 +62,6 @@ class Trainer {
     void open_tokenizer();
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);
-    DeviceBatch next_batch();
     void finish_step(const PendingStep& pending);
     void refuse_nonfinite(const PendingStep& pending, const StepResult& result);
     void after_step(std::int64_t step);
@@ -97,7 +96,6 @@ class Trainer {
     double peak_flops_ = 0.0;  // of the device, FLOP/s; 0 = unknown
 
     std::uint64_t token_hash_ = 0;
-    std::vector<DeviceBatch> one_batch_;  // train.overfit_one_batch: the micro-batches of step 1
     std::int64_t skipped_steps_ = 0;
     double total_ms_ = 0.0;  // of finished steps, by phase
     double forward_ms_ = 0.0, backward_ms_ = 0.0, optimizer_ms_ = 0.0, data_wait_ms_ = 0.0;

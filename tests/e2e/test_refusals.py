@@ -211,12 +211,13 @@ def test_a_folder_in_use(workplace: Workplace) -> None:
         first.communicate()
 
 
-def test_a_folder_with_a_run(workplace: Workplace) -> None:
+@pytest.mark.parametrize("resume", ["none", "auto"])
+def test_a_folder_with_a_run(workplace: Workplace, resume: str) -> None:
     assert workplace.train("--train.steps=1").returncode == 0
     before = {path: path.read_bytes() for path in (workplace.folder / "run").iterdir()
-              if path.suffix in (".json", ".jsonl")}
-    line = refuse(workplace, "--checkpoint.resume=none")
-    assert "log.dir = run holds another run" in line and "checkpoint.resume = none" in line
+              if path.suffix in (".json", ".jsonl", ".log")}
+    line = refuse(workplace, f"--checkpoint.resume={resume}")
+    assert "log.dir = run holds another run" in line and f"checkpoint.resume = {resume}" in line
     assert {path: path.read_bytes() for path in before} == before
     assert json.loads((workplace.folder / "run" / "config.json").read_text())
 

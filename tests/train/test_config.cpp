@@ -262,6 +262,9 @@ TEST_CASE(
     CHECK(override_refused("config.not_in_release", "checkpoint.keep=2") ==
           Contains("checkpoint.keep"));
     CHECK(override_refused("config.not_in_release", "precision.moments=bf16") == Contains("fp32"));
+    CHECK(override_refused("config.not_in_release", "model.attention=cudnn") == Contains("own"));
+    CHECK(override_refused("config.not_in_release", "train.deterministic=false") ==
+          Contains("every operator is deterministic"));
     CHECK(override_refused("config.word", "checkpoint.resume=runs/a/checkpoint-10") ==
           Contains("a path is not in this release"));
     TrainConfig config;

@@ -131,7 +131,8 @@ TEST_CASE(
     Log log;
     const RunFolder run(config, log);
     log.info("hello");
-    CHECK_FALSE(run.held_a_run());
+    CHECK_FALSE(file_exists(folder / "run/config.json"));
+    run.save_config(config);
     CHECK(run.log_dir() == config.log.dir);
     CHECK(run.checkpoint_dir() == config.checkpoint.dir);
     CHECK(read_all(folder / "run/config.json") == dump_config(config));
@@ -160,22 +161,22 @@ TEST_CASE("run folder: two runs with different logs cannot share checkpoints") {
     CHECK_FALSE(file_exists(folder / "second/config.json"));
 }
 
-TEST_CASE("run folder: resume=none refuses the folder of another run, auto goes on with it") {
+TEST_CASE(
+    "run folder: the folder of another run is refused and left as it was, whatever resume says") {
     const TempFolder folder;
     TrainConfig config = config_in(folder);
-    config.checkpoint.resume = TrainConfig::Checkpoint::Resume::none;
     Log log;
-    { const RunFolder first(config, log); }
-    CHECK(error_of("run.other_run", [&] { RunFolder second(config, log); }) ==
-          Contains(str("log.dir = ", folder / "run", " holds another run").c_str()));
-    CHECK(lock_refused(folder / "run") == "");  // the refusal left no lock
-
-    config.checkpoint.resume = TrainConfig::Checkpoint::Resume::automatic;
+    { RunFolder(config, log).save_config(config); }
     const std::string before = read_all(folder / "run/config.json");
-    const RunFolder third(config, log);
-    CHECK(third.held_a_run());
-    CHECK(read_all(folder / "run/config.previous.json") == before);
-    CHECK(read_all(folder / "run/config.json") == dump_config(config));
+    using Resume = TrainConfig::Checkpoint::Resume;
+    for (const Resume resume : {Resume::none, Resume::automatic}) {
+        config.checkpoint.resume = resume;
+        config.train.seed = 99;
+        CHECK(error_of("run.other_run", [&] { RunFolder second(config, log); }) ==
+              Contains(str("log.dir = ", folder / "run", " holds another run").c_str()));
+        CHECK(lock_refused(folder / "run") == "");  // the refusal left no lock
+        CHECK(read_all(folder / "run/config.json") == before);
+    }
 }
 
 TEST_CASE("run folder: a full disk and a file in the way are named") {
@@ -184,7 +185,7 @@ TEST_CASE("run folder: a full disk and a file in the way are named") {
     Log log;
     {
         const FileSizeLimit limit(300);  // enough for the locks, not for config.json
-        CHECK(error_of("file.full", [&] { RunFolder run(config, log); }) ==
+        CHECK(error_of("file.full", [&] { RunFolder(config, log).save_config(config); }) ==
               Contains(str("cannot write ", folder / "run/config.json").c_str()));
     }
     write_all(folder / "file", "x");

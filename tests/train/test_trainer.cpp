@@ -1,5 +1,6 @@
 // Goal: a whole run does what its configuration says. Method: small models on a Markov chain, the
 // records the run wrote, parameters compared at the end.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -76,7 +77,26 @@ TEST_CASE("trainer: accumulation 1 x 16 and 16 x 1 agree in every step, paramete
     }
     CHECK(scratch.records("whole", "loss").back().at("token_hash") ==
           scratch.records("split", "loss").back().at("token_hash"));
-    CHECK(relative_error(state_of(*b), to_double(state_of(*a))) < 1e-5);
+    for (const ParamSpec& spec : a->store().table().params) {
+        CAPTURE(spec.name);
+        // The gradient of a key's bias is zero but for rounding (softmax does not see it), and
+        // AdamW makes steps of that noise: only the queries' and values' part can agree.
+        const std::int64_t keys =
+            spec.name.find("qkvb") != std::string::npos ? spec.numel() / 3 : 0;
+        const auto agree = [&](Tensor x, Tensor y) {
+            const auto values = [&](Trainer& trainer, const Tensor& flat) {
+                std::vector<float> result(static_cast<std::size_t>(spec.numel()));
+                read_floats(trainer.context(), flat.slice(spec.offset, spec.offset + spec.numel()),
+                            result.data());
+                std::fill_n(result.begin() + keys, keys, 0.0F);
+                return result;
+            };
+            CHECK(relative_error(values(*b, y), to_double(values(*a, x))) < 1e-5);
+        };
+        agree(a->store().master(spec.group), b->store().master(spec.group));
+        agree(a->store().m(spec.group), b->store().m(spec.group));
+        agree(a->store().v(spec.group), b->store().v(spec.group));
+    }
 }
 
 TEST_CASE("trainer: the same configuration gives the same bits, another seed does not") {
@@ -118,6 +138,25 @@ TEST_CASE("trainer: one batch is overfitted to a loss below 0.01") {
     const auto losses = column(scratch.records("run", "loss"), "loss");
     CHECK(losses.front() > 3.0);
     CHECK(losses.back() < 0.01);
+}
+
+TEST_CASE(
+    "trainer: overfitting sees the whole first batch, also in more micro-batches than slots") {
+    const RunScratch scratch("overfit_split");
+    TrainConfig whole = scratch.config("whole");
+    whole.train.overfit_one_batch = true;
+    TrainConfig split = scratch.config("split");
+    split.train.overfit_one_batch = true;
+    split.train.micro_batch = 1;
+    split.train.global_batch = 4;
+    train(whole);
+    train(split, {.mode = CpuMode::adversarial, .seed = 3});
+    const auto a = column(scratch.records("whole", "loss"), "loss");
+    const auto b = column(scratch.records("split", "loss"), "loss");
+    REQUIRE(a.size() == 5);
+    for (std::size_t i = 0; i < a.size(); ++i)
+        CHECK(b[i] == doctest::Approx(a[i]).epsilon(1e-5));
+    CHECK(a.back() < a.front() - 0.3);
 }
 
 TEST_CASE("trainer: bf16 parameters train, and learn what fp32 learns") {
@@ -279,7 +318,7 @@ TEST_CASE("trainer: a pretrained model's positions are not stretched") {
 TEST_CASE("trainer: a folder with a run is not written into again") {
     const RunScratch scratch("twice");
     train(scratch.config("run"));
-    check_refused(scratch.config("run"), "holds a run already");
+    check_refused(scratch.config("run"), "holds another run");
 }
 
 TEST_CASE("trainer: a device that is there and cannot be used is no reason for the CPU") {
