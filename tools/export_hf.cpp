@@ -12,7 +12,7 @@ using namespace ingot;
 
 int body(int argc, char** argv) {
     CLI::App app(
-        "Writes a checkpoint as a folder that transformers loads: model.safetensors, "
+        "Writes a checkpoint as a folder in Hugging Face's layout: model.safetensors, "
         "config.json and the tokenizer's files.");
     std::string checkpoint;
     HfExport options;

@@ -1,5 +1,5 @@
 // Weights in Hugging Face's form: a folder with config.json, model.safetensors (or an index with
-// several files) and the tokenizer's files, as transformers loads it.
+// several files) and the tokenizer's files, in the layout of transformers.
 //
 // Import takes the names with or without the prefix "transformer."; the causal-mask buffers that
 // old files carry (h.N.attn.bias, h.N.attn.masked_bias) are skipped; a copied lm_head.weight must

@@ -16,7 +16,7 @@ DecoderConfig read_gpt2_config(const std::string& folder);
 // eos_token_id of DIR/config.json; -1 when there is none, or a list of them.
 std::int64_t read_gpt2_eos_id(const std::string& folder);
 
-// The text of a config.json that transformers loads as GPT2LMHeadModel. dtype: "float32" or
+// The text of a config.json in the form of GPT2LMHeadModel. dtype: "float32" or
 // "bfloat16"; eos_id < 0: unknown, null in the file.
 std::string write_gpt2_config(const DecoderConfig& config,
                               const std::string& dtype,
