@@ -134,13 +134,20 @@ Result measure(Context& context, const Case& c, double seconds) {
     result.input_sets = num_sets;
     result.calls = std::clamp(static_cast<int>(kSampleSeconds / estimate), 1, 1000);
     const double wanted = seconds / (estimate * result.calls);
-    result.samples = static_cast<int>(std::clamp(wanted, 5.0, 200.0));
-    std::vector<double> times;
-    for (int i = 0; i < result.samples; ++i)
-        times.push_back(sample(context, sets, result.calls, i * result.calls));
-    result.seconds = quantile(times, 0.5);
-    result.spread = (quantile(times, 0.75) - quantile(times, 0.25)) / result.seconds;
+    const int num_samples = static_cast<int>(std::clamp(wanted, 5.0, 200.0));
+    for (int i = 0; i < num_samples; ++i)
+        result.samples.push_back(sample(context, sets, result.calls, i * result.calls));
+    result.seconds = quantile(result.samples, 0.5);
+    result.spread =
+        (quantile(result.samples, 0.75) - quantile(result.samples, 0.25)) / result.seconds;
     return result;
+}
+
+Result measure_library(Context& context, const Case& c, double seconds) {
+    if (c.library.name.empty()) return {};
+    Case library = c;
+    library.make = c.library.make;
+    return measure(context, library, seconds);
 }
 
 Roof measure_roof(Context& context, double seconds) {
@@ -188,20 +195,24 @@ Roof measure_roof(Context& context, double seconds) {
 }
 
 std::string header_line() {
-    char text[160];
-    std::snprintf(text, sizeof(text), "%-28s %-26s %-5s %-6s %12s %7s %9s %9s %6s", "op", "shape",
-                  "dtype", "device", "us", "spread", "GB/s", "TFLOP/s", "%roof");
+    char text[200];
+    std::snprintf(text, sizeof(text), "%-28s %-26s %-5s %-6s %12s %7s %9s %9s %6s %12s", "op",
+                  "shape", "dtype", "device", "us", "spread", "GB/s", "TFLOP/s", "%roof",
+                  "library us");
     return text;
 }
 
-std::string line(const Case& c, const Result& result, const Roof& roof, Device device) {
-    const std::string tflops = c.flops > 0.0 ? fixed(c.flops / result.seconds * 1e-12, 3) : "-";
-    char text[200];
-    std::snprintf(text, sizeof(text), "%-28s %-26s %-5s %-6s %12.2f %6.1f%% %9.1f %9s %6.1f",
-                  c.op.c_str(), c.shape.c_str(), name_of(c.dtype), name_of(device),
-                  result.seconds * 1e6, result.spread * 100.0, c.bytes / result.seconds * 1e-9,
-                  tflops.c_str(), 100.0 * roof.seconds(c) / result.seconds);
-    return text;
+std::string line(const Case& c, const Measured& measured, const Roof& roof, Device device) {
+    const double seconds = measured.own.seconds;
+    const std::string tflops = c.flops > 0.0 ? fixed(c.flops / seconds * 1e-12, 3) : "-";
+    const bool has_library = !measured.library.samples.empty();
+    const std::string library_us = has_library ? fixed(measured.library.seconds * 1e6, 2) : "-";
+    char text[240];
+    std::snprintf(text, sizeof(text), "%-28s %-26s %-5s %-6s %12.2f %6.1f%% %9.1f %9s %6.1f %12s",
+                  c.op.c_str(), c.shape.c_str(), name_of(c.dtype), name_of(device), seconds * 1e6,
+                  measured.own.spread * 100.0, c.bytes / seconds * 1e-9, tflops.c_str(),
+                  100.0 * roof.seconds(c) / seconds, library_us.c_str());
+    return has_library ? str(text, " ", c.library.name) : text;
 }
 
 }  // namespace ingot::bench

@@ -8,6 +8,9 @@
 //   time         = the median of the samples; spread = (3rd - 1st quartile) / median
 //   roof time    = max(bytes / copy bandwidth, flops / matmul rate of the dtype)
 //   % of roof    = 100 * roof time / time
+//   library      = the best library's time for the same work, measured right after ours: on a
+//   context
+//                  of its own, where no matmul algorithm was chosen by timing
 #pragma once
 
 #include <cstdint>
@@ -47,13 +50,20 @@ class Inputs {
 
 using Call = std::function<void(Stream)>;
 
+// What users would call instead of the engine's op.
+struct Library {
+    std::string name;                   // "cuBLASLt heuristic"; empty: no library has the op
+    std::function<Call(Inputs&)> make;  // as in Case, on input sets of its own
+};
+
 struct Case {
     std::string op;     // "layernorm_forward"
     std::string shape;  // "65536x768"
     DType dtype;
-    double bytes;                       // every tensor once: read + written
-    double flops;                       // of the products; 0 for an elementwise op
+    double bytes;  // the least an op can move: every element once, read + written
+    double flops;  // of the products; 0 for an elementwise op
     std::function<Call(Inputs&)> make;  // allocates one input set and returns the call on it
+    Library library{};
 };
 
 struct Roof {
@@ -65,11 +75,11 @@ struct Roof {
 };
 
 struct Result {
-    double seconds = 0.0;  // median
-    double spread = 0.0;   // quartile distance / median
-    int samples = 0;
-    int calls = 0;       // in a sample
-    int input_sets = 0;  // rotated through
+    double seconds = 0.0;           // median of the samples
+    double spread = 0.0;            // quartile distance / median
+    std::vector<double> samples{};  // seconds a call, in the order of measuring
+    int calls = 0;                  // in a sample
+    int input_sets = 0;             // rotated through
 };
 
 // The quantile by linear interpolation between neighbours; q in [0, 1], samples not empty.
@@ -78,12 +88,21 @@ double quantile(std::vector<double> samples, double q);
 // Measures for about `seconds` after a warm-up over every input set.
 Result measure(Context& context, const Case& c, double seconds);
 
+// The same for the case's library; no samples when it has none.
+Result measure_library(Context& context, const Case& c, double seconds);
+
 // The copy bandwidth and matmul rates of this device, now.
 Roof measure_roof(Context& context, double seconds);
 
-// "op shape dtype device us spread GB/s TFLOP/s %roof"
+// What one case gave.
+struct Measured {
+    Result own;
+    Result library;  // no samples: none
+};
+
+// "op shape dtype device us spread GB/s TFLOP/s %roof library us"
 std::string header_line();
-std::string line(const Case& c, const Result& result, const Roof& roof, Device device);
+std::string line(const Case& c, const Measured& measured, const Roof& roof, Device device);
 
 struct Options {
     std::string filter;    // part of "op shape dtype"; empty: all

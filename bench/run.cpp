@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/kernels/cases.h"
 #include "kernels/blas.h"
+#include "kernels/matmul_plan.h"
 
 namespace ingot::bench {
 namespace {
@@ -30,18 +31,36 @@ nlohmann::json to_json(const Roof& roof) {
             {"bf16_tflop_per_s", roof.bf16_flops_per_s * 1e-12}};
 }
 
-nlohmann::json to_json(const Case& c, const Result& r, const Roof& roof) {
-    return {{"op", c.op},
-            {"shape", c.shape},
-            {"dtype", name_of(c.dtype)},
-            {"us", r.seconds * 1e6},
-            {"spread", r.spread},
-            {"samples", r.samples},
-            {"calls_per_sample", r.calls},
-            {"input_sets", r.input_sets},
-            {"gb_per_s", c.bytes / r.seconds * 1e-9},
-            {"tflop_per_s", c.flops / r.seconds * 1e-12},
-            {"roof_percent", 100.0 * roof.seconds(c) / r.seconds}};
+std::vector<double> samples_us(const Result& result) {
+    std::vector<double> us;
+    for (const double seconds : result.samples)
+        us.push_back(seconds * 1e6);
+    return us;
+}
+
+nlohmann::json to_json(const Case& c, const Measured& measured, const Roof& roof) {
+    const Result& r = measured.own;
+    nlohmann::json json = {{"op", c.op},
+                           {"shape", c.shape},
+                           {"dtype", name_of(c.dtype)},
+                           {"bytes", c.bytes},
+                           {"flops", c.flops},
+                           {"us", r.seconds * 1e6},
+                           {"spread", r.spread},
+                           {"samples_us", samples_us(r)},
+                           {"calls_per_sample", r.calls},
+                           {"input_sets", r.input_sets},
+                           {"gb_per_s", c.bytes / r.seconds * 1e-9},
+                           {"tflop_per_s", c.flops / r.seconds * 1e-12},
+                           {"roof_percent", 100.0 * roof.seconds(c) / r.seconds},
+                           {"library", nullptr},
+                           {"library_us", nullptr}};
+    if (!measured.library.samples.empty()) {
+        json["library"] = c.library.name;
+        json["library_us"] = measured.library.seconds * 1e6;
+        json["library_samples_us"] = samples_us(measured.library);
+    }
+    return json;
 }
 
 std::vector<Case> selected_cases(Device device, const std::string& filter) {
@@ -74,6 +93,10 @@ void run(const Options& options) {
         file.open(options.json);
         ENSURE(file.good(), "bench.json", "--json=", options.json, " cannot be written");
     }
+    // As in a training run, matmuls take the algorithm that is fastest when timed: each shape is
+    // tuned in its warm-up. The library's calls run where nothing is tuned.
+    matmul_begin_tuning(context->compute_stream(), {});
+    const std::unique_ptr<Context> library_context = make_context(options.device);
     const Roof roof = measure_roof(*context, options.seconds);
     std::cout << machine_of(*context) << "\nroof: copy " << roof.copy_bytes_per_s * 1e-9
               << " GB/s, matmul f32 " << roof.f32_flops_per_s * 1e-12 << " TFLOP/s, bf16 "
@@ -81,9 +104,11 @@ void run(const Options& options) {
               << header_line() << std::endl;
     nlohmann::json results = nlohmann::json::array();
     for (const Case& c : cases) {
-        const Result result = measure(*context, c, options.seconds);
-        std::cout << line(c, result, roof, device) << std::endl;
-        results.push_back(to_json(c, result, roof));
+        Measured measured;
+        measured.own = measure(*context, c, options.seconds);
+        measured.library = measure_library(*library_context, c, options.seconds);
+        std::cout << line(c, measured, roof, device) << std::endl;
+        results.push_back(to_json(c, measured, roof));
     }
     if (options.json.empty()) return;
     const nlohmann::json all = {{"device", name_of(device)}, {"machine", machine_of(*context)},

@@ -3,7 +3,8 @@
 namespace ingot::bench {
 
 ModelSizes sizes_of(Device device) {
-    ModelSizes m{.B = 2,
+    ModelSizes m{.device = device,
+                 .B = 2,
                  .T = 256,
                  .C = 768,
                  .num_heads = 12,

@@ -11,6 +11,7 @@ namespace ingot::bench {
 // The sizes that the cases of a device use: a micro-batch of GPT-2 124M that fits its memory and
 // patience.
 struct ModelSizes {
+    Device device;
     std::int64_t B, T;  // sequences, positions
     std::int64_t C;     // channels
     std::int64_t num_heads;

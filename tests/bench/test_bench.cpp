@@ -58,13 +58,36 @@ TEST_CASE("bench: a call of 2 ms is measured as about 2 ms, over inputs beyond t
     const Result result = measure(*context, sleeping_case(2e-3), 0.02);
     CHECK(result.seconds >= 2e-3);
     CHECK(result.seconds < 2e-2);
-    CHECK(result.samples >= 5);
+    CHECK(result.samples.size() >= 5);
+    CHECK(quantile(result.samples, 0.5) == result.seconds);
     CHECK(result.input_sets >= 2);
     const Roof roof{.copy_bytes_per_s = 1e9, .f32_flops_per_s = 1e12, .bf16_flops_per_s = 1e12};
-    const std::string text = line(sleeping_case(0.0), {.seconds = 4e-3}, roof, Device::cpu);
+    const std::string text =
+        line(sleeping_case(0.0), {.own = {.seconds = 4e-3}, .library = {}}, roof, Device::cpu);
     CHECK(text.find("4000.00") != std::string::npos);
     CHECK(text.find(" 0.5 ") != std::string::npos);  // GB/s
     CHECK(text.find(" 50.0") != std::string::npos);  // % of the roof
+    CHECK(text.substr(text.size() - 2) == " -");     // no library has it
+}
+
+TEST_CASE("bench: the library's call is measured beside ours and named in the line") {
+    const auto context = Context::make_cpu();
+    Case c = sleeping_case(0.0);
+    CHECK(measure_library(*context, c, 0.02).samples.empty());
+    c.library = {.name = "sleeper 2", .make = sleeping_case(2e-3).make};
+    Measured measured;
+    measured.own.seconds = 4e-3;
+    measured.library = measure_library(*context, c, 0.02);
+    CHECK(measured.library.seconds >= 2e-3);
+    CHECK(measured.library.seconds < 2e-2);
+    CHECK(measured.library.samples.size() >= 5);
+    const Roof roof{.copy_bytes_per_s = 1e9, .f32_flops_per_s = 1e12, .bf16_flops_per_s = 1e12};
+    const std::string text = line(c, measured, roof, Device::cpu);
+    CHECK(text.find("4000.00") != std::string::npos);
+    CHECK(text.substr(text.size() - 10) == " sleeper 2");
+    char us[32];
+    std::snprintf(us, sizeof(us), "%.2f", measured.library.seconds * 1e6);
+    CHECK(text.find(us) != std::string::npos);
 }
 
 TEST_CASE("bench: inputs hold what was asked for") {
@@ -100,6 +123,19 @@ TEST_CASE("bench: every case can be called, says what it moves, and has a name o
     CHECK(names.size() >= 60);
 }
 
+TEST_CASE("bench: on CUDA every matmul of cuBLASLt alone stands beside the heuristic's choice") {
+    int with_library = 0;
+    for (const Case& c : all_cases(Device::cuda)) {
+        if (c.op.rfind("matmul_", 0) != 0) continue;
+        CAPTURE(c.op);
+        const bool is_split = c.dtype == DType::f32 && c.op.find("gelu") != std::string::npos;
+        CHECK(c.library.name == (is_split ? "" : "cuBLASLt heuristic"));
+        CHECK((c.library.make != nullptr) == !is_split);
+        with_library += is_split ? 0 : 1;
+    }
+    CHECK(with_library == 22);
+}
+
 TEST_CASE("bench: a run writes its results, and names a wrong filter, device, time and file") {
     const std::string path = INGOT_BINARY_DIR "/test_bench.json";
     Options options{.filter = "sum 512 f32", .json = path, .device = "cpu", .seconds = 1e-3};
@@ -113,6 +149,10 @@ TEST_CASE("bench: a run writes its results, and names a wrong filter, device, ti
     CHECK(json["cases"][0]["op"] == "sum");
     CHECK(json["cases"][0]["us"].get<double>() > 0.0);
     CHECK(json["cases"][0]["roof_percent"].get<double>() > 0.0);
+    CHECK(json["cases"][0]["samples_us"].size() >= 5);
+    CHECK(json["cases"][0]["samples_us"][0].get<double>() > 0.0);
+    CHECK(json["cases"][0]["library"].is_null());
+    CHECK(json["cases"][0]["library_us"].is_null());
     std::remove(path.c_str());
     const auto message = [&](Options changed) {
         try {
