@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -116,6 +117,10 @@ void update_all(const AdamW& a) {
 
 void adamw(Stream stream, const AdamW& args) {
     check(stream, args);
+    const OpRange range(stream, "adamw",
+                        {.bytes = 2 * bytes_of_tensors(args.master, args.m, args.v) +
+                                  bytes_of_tensors(args.param, args.grad),
+                         .dtype = args.grad.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::adamw(stream, args);
     }

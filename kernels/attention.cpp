@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -68,10 +69,19 @@ void check(Stream stream, const AttentionBackward& a) {
                               "attention_backward: scratch");
 }
 
+// Multiply-adds of one product over the causal half of (T, T), times 2.
+double causal_product(const ConstTensor& out) {
+    return static_cast<double>(out.numel()) * static_cast<double>(out.dim(1));
+}
+
 }  // namespace
 
 void attention_forward(Stream stream, const AttentionForward& args) {
     check(stream, args);
+    const OpRange range(stream, "attention_forward",
+                        {.bytes = bytes_of_tensors(args.out, args.lse, args.qkv),
+                         .flops = 2.0 * causal_product(args.out),
+                         .dtype = args.qkv.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::attention_forward(stream, args);
     }
@@ -80,6 +90,11 @@ void attention_forward(Stream stream, const AttentionForward& args) {
 
 void attention_backward(Stream stream, const AttentionBackward& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "attention_backward",
+        {.bytes = bytes_of_tensors(args.dqkv, args.dout, args.out, args.lse, args.qkv),
+         .flops = 5.0 * causal_product(args.out),
+         .dtype = args.qkv.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::attention_backward(stream, args);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -49,6 +50,10 @@ void sum_columns(const BiasGradient& a) {
 
 void bias_gradient(Stream stream, const BiasGradient& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "bias_gradient",
+        {.bytes = bytes_of_tensors(args.dout) + (args.accumulate ? 2 : 1) * args.dbias.size_bytes(),
+         .dtype = args.dout.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::bias_gradient(stream, args);
     }

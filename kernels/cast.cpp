@@ -1,5 +1,6 @@
 #include "kernels/cast.h"
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -23,6 +24,8 @@ void check(Stream stream, const Fill& a) {
 
 void cast(Stream stream, const Cast& args) {
     check(stream, args);
+    const OpRange range(stream, "cast",
+                        {.bytes = bytes_of_tensors(args.out, args.inp), .dtype = args.out.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::cast(stream, args);
     }
@@ -31,6 +34,8 @@ void cast(Stream stream, const Cast& args) {
 
 void fill(Stream stream, const Fill& args) {
     check(stream, args);
+    const OpRange range(stream, "fill",
+                        {.bytes = bytes_of_tensors(args.out), .dtype = args.out.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::fill(stream, args);
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 #include "kernels/cpu_math.h"
 
@@ -82,6 +83,10 @@ float row_loss(
 
 void cross_entropy(Stream stream, const CrossEntropy& args) {
     check(stream, args);
+    const OpRange range(stream, "cross_entropy",
+                        {.bytes = bytes_of_tensors(args.losses, args.targets) +
+                                  (args.write_dlogits ? 2 : 1) * args.logits.size_bytes(),
+                         .dtype = args.logits.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::cross_entropy(stream, args);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -153,10 +154,29 @@ void position_gradient(const EmbeddingBackward& a) {
     }
 }
 
+// Each token reads its row of wte, each position its row of wpe.
+std::int64_t forward_bytes(const EmbeddingForward& a) {
+    const std::int64_t row = a.out.dim(2) * size_of(a.out.dtype);
+    return bytes_of_tensors(a.ids, a.out) + a.out.rows() * row + (a.wpe ? a.out.dim(1) * row : 0);
+}
+
+// A row of dwte is written once however often its token occurs; no more rows occur than tokens.
+// What is overwritten is written as a whole.
+std::int64_t backward_bytes(const EmbeddingBackward& a) {
+    const std::int64_t row = a.dout.dim(2) * size_of(a.dwte.dtype);
+    const std::int64_t wte_rows =
+        a.accumulate_dwte ? 2 * std::min(a.ids.numel(), a.dwte.dim(0)) : a.dwte.dim(0);
+    const std::int64_t wpe_rows =
+        !a.dwpe ? 0 : (a.accumulate_dwpe ? 2 * a.dout.dim(1) : a.dwpe.dim(0));
+    return bytes_of_tensors(a.ids, a.dout) + (wte_rows + wpe_rows) * row;
+}
+
 }  // namespace
 
 void embedding_forward(Stream stream, const EmbeddingForward& args) {
     check(stream, args);
+    const OpRange range(stream, "embedding_forward",
+                        {.bytes = forward_bytes(args), .dtype = args.out.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::embedding_forward(stream, args);
     }
@@ -165,6 +185,8 @@ void embedding_forward(Stream stream, const EmbeddingForward& args) {
 
 void embedding_backward(Stream stream, const EmbeddingBackward& args) {
     check(stream, args);
+    const OpRange range(stream, "embedding_backward",
+                        {.bytes = backward_bytes(args), .dtype = args.dout.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::embedding_backward(stream, args);
     }

@@ -1,5 +1,6 @@
 #include "kernels/gelu.h"
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 #include "kernels/cpu_math.h"
 
@@ -34,6 +35,8 @@ void check(Stream stream, const GeluBackward& a) {
 
 void gelu_forward(Stream stream, const GeluForward& args) {
     check(stream, args);
+    const OpRange range(stream, "gelu_forward",
+                        {.bytes = bytes_of_tensors(args.out, args.inp), .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::gelu_forward(stream, args);
     }
@@ -42,6 +45,9 @@ void gelu_forward(Stream stream, const GeluForward& args) {
 
 void gelu_backward(Stream stream, const GeluBackward& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "gelu_backward",
+        {.bytes = bytes_of_tensors(args.dinp, args.dout, args.inp), .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::gelu_backward(stream, args);
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -64,6 +65,8 @@ double sum_squares(const T* values, std::int64_t count) {
 
 void squared_norm(Stream stream, const SquaredNorm& args) {
     check(stream, args);
+    const OpRange range(stream, "squared_norm",
+                        {.bytes = bytes_of_tensors(args.out, args.inp), .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::squared_norm(stream, args);
     }
@@ -79,6 +82,9 @@ std::int64_t squared_norm_scratch_bytes(Device device, std::int64_t numel) {
 
 void clip_by_global_norm(Stream stream, const ClipByGlobalNorm& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "clip_by_global_norm",
+        {.bytes = bytes_of_tensors(args.squares, args.loss) + 2 * args.scalars.size_bytes()});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::clip_by_global_norm(stream, args);
     }

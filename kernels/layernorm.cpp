@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -182,6 +183,10 @@ void parameter_gradients(const LayerNormBackward& a) {
 
 void layernorm_forward(Stream stream, const LayerNormForward& args) {
     check(stream, args);
+    const OpRange range(stream, "layernorm_forward",
+                        {.bytes = bytes_of_tensors(args.out, args.mean, args.rstd, args.inp,
+                                                   args.weight, args.bias),
+                         .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::layernorm_forward(stream, args);
     }
@@ -190,6 +195,10 @@ void layernorm_forward(Stream stream, const LayerNormForward& args) {
 
 void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& args) {
     check(stream, args);
+    const OpRange range(stream, "residual_layernorm_forward",
+                        {.bytes = bytes_of_tensors(args.residual, args.out, args.mean, args.rstd,
+                                                   args.inp1, args.inp2, args.weight, args.bias),
+                         .dtype = args.inp1.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::residual_layernorm_forward(stream, args);
     }
@@ -198,6 +207,12 @@ void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& a
 
 void layernorm_backward(Stream stream, const LayerNormBackward& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "layernorm_backward",
+        {.bytes = bytes_of_tensors(args.dinp, args.dout, args.dresidual, args.inp, args.weight,
+                                   args.mean, args.rstd) +
+                  (args.accumulate ? 2 : 1) * bytes_of_tensors(args.dweight, args.dbias),
+         .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::layernorm_backward(stream, args);
     }

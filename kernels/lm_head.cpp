@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/matmul.h"
@@ -70,6 +71,7 @@ void run_chunk(Stream stream, const LmHeadLoss& a, std::int64_t begin, std::int6
 
 void lm_head_loss(Stream stream, const LmHeadLoss& args) {
     check(stream, args);
+    const OpRange range(stream, "lm_head_loss", {});
     const std::int64_t N = args.inp.dim(0);
     const std::int64_t chunk = args.logits.dim(0);
     for (std::int64_t begin = 0; begin < N; begin += chunk)

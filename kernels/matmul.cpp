@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/core/op_range.h"
 #include "kernels/blas.h"
 #include "kernels/contract.h"
 #include "kernels/cpu_math.h"
@@ -320,10 +321,20 @@ void wgrad(const MatmulWgrad& a) {
     }
 }
 
+// Of (N, C) with (OC, C), whichever of the three passes it is.
+double product_flops(const ConstTensor& inp, const ConstTensor& weight) {
+    return 2.0 * static_cast<double>(inp.numel()) * static_cast<double>(weight.dim(0));
+}
+
 }  // namespace
 
 void matmul_forward(Stream stream, const MatmulForward& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "matmul_forward",
+        {.bytes = bytes_of_tensors(args.out, args.pre_gelu, args.inp, args.weight, args.bias),
+         .flops = product_flops(args.inp, args.weight),
+         .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_forward(stream, args);
     }
@@ -332,6 +343,11 @@ void matmul_forward(Stream stream, const MatmulForward& args) {
 
 void matmul_dgrad(Stream stream, const MatmulDgrad& args) {
     check(stream, args);
+    const OpRange range(
+        stream, "matmul_dgrad",
+        {.bytes = bytes_of_tensors(args.dinp, args.dout, args.weight, args.pre_gelu),
+         .flops = product_flops(args.dinp, args.weight),
+         .dtype = args.dout.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_dgrad(stream, args);
     }
@@ -340,6 +356,11 @@ void matmul_dgrad(Stream stream, const MatmulDgrad& args) {
 
 void matmul_wgrad(Stream stream, const MatmulWgrad& args) {
     check(stream, args);
+    const OpRange range(stream, "matmul_wgrad",
+                        {.bytes = bytes_of_tensors(args.dout, args.inp) +
+                                  (args.accumulate ? 2 : 1) * args.dweight.size_bytes(),
+                         .flops = product_flops(args.inp, args.dweight),
+                         .dtype = args.dout.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_wgrad(stream, args);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/op_range.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -19,6 +20,8 @@ void check(Stream stream, const Sum& a) {
 
 void sum(Stream stream, const Sum& args) {
     check(stream, args);
+    const OpRange range(stream, "sum",
+                        {.bytes = bytes_of_tensors(args.out, args.inp), .dtype = args.inp.dtype});
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::sum(stream, args);
     }

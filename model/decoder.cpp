@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include "engine/core/op_range.h"
 #include "kernels/lm_head.h"
 #include "kernels/matmul.h"
 
@@ -32,6 +33,8 @@ Decoder::Decoder(Context& context, const DecoderConfig& config, const Activation
         block_specs_.push_back({find("ln1w"), find("ln1b"), find("qkvw"), find("qkvb"),
                                 find("attprojw"), find("attprojb"), find("ln2w"), find("ln2b"),
                                 find("fcw"), find("fcb"), find("fcprojw"), find("fcprojb")});
+        block_names_.push_back(
+            {str("block ", layer, " forward"), str("block ", layer, " backward")});
     }
 }
 
@@ -80,6 +83,7 @@ Decoder::Block Decoder::block_tensors(int layer, const BlockRegions& shared) con
 }
 
 Tensor Decoder::loss(Stream stream, GroupHooks& hooks, ConstTensor targets) {
+    const TraceRange range("head and loss");
     const Tensor losses = saved(plan_.losses);
     const ConstTensor embedding = hooks.before_forward(stream, 0);
     lm_head_loss(stream, {.losses = losses,
@@ -96,6 +100,7 @@ Tensor Decoder::loss(Stream stream, GroupHooks& hooks, ConstTensor targets) {
 }
 
 Tensor Decoder::logits(Stream stream, GroupHooks& hooks, std::int64_t row, std::int64_t num_rows) {
+    const TraceRange range("head");
     const Tensor out = scratch_.tensor(plan_.logits);
     ENSURE(num_rows <= out.dim(0), "model.batch", "Decoder: logits of ", num_rows,
            " rows, planned for at most ", out.dim(0));

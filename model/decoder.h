@@ -74,6 +74,7 @@ class Decoder {
                         Tensor proj_out);
     void mlp_half(Stream stream, const Block& t, const BlockParams<ConstTensor>& p, Tensor mlp_out);
     void recompute(Stream stream, const Block& t, const BlockParams<ConstTensor>& p);
+    void head_backward(Stream stream, GroupHooks& hooks, ConstTensor targets);
     void block_backward(Stream stream, GroupHooks& hooks, int layer);
     void mlp_backward(Stream stream,
                       const Block& t,
@@ -91,6 +92,10 @@ class Decoder {
     ParamTable params_;
     // Where in params_ the tensors are, looked up by name once.
     std::vector<BlockParams<const ParamSpec*>> block_specs_;
+    struct BlockNames {
+        std::string forward, backward;  // "block 3 forward"
+    };
+    std::vector<BlockNames> block_names_;  // of the ranges that a profiler shows
     const ParamSpec& wte_;
     const ParamSpec& wpe_;
     const ParamSpec& lnfw_;

@@ -1,5 +1,6 @@
 // The backward pass, the forward pass in mirrored order. `dresidual` is the gradient that runs
 // along the residual stream; each norm's backward adds to it in place.
+#include "engine/core/op_range.h"
 #include "kernels/attention.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/embedding.h"
@@ -16,14 +17,34 @@ Tensor Decoder::loss_and_backward(Stream stream,
                                   ConstTensor targets) {
     ENSURE(options_.with_backward, "model.no_backward",
            "Decoder: backward was asked of a Decoder planned for evaluation only");
-    const Tensor losses = saved(plan_.losses);
-    const Tensor dlnf = scratch(plan_.dlnf);
-    const Tensor dresidual = scratch(plan_.dresidual);
-    const Tensor op_scratch = scratch_.tensor(plan_.op_scratch);
+    // 3. Head, loss and final norm.
+    head_backward(stream, hooks, targets);
 
-    // 3. Head and loss; first use of the tied embedding's gradient.
+    // 2. The blocks, last to first.
+    for (int layer = config_.num_layers - 1; layer >= 0; --layer) {
+        block_backward(stream, hooks, layer);
+    }
+
+    // 1. The embedding. The head has written dwte in this pass: add to it.
+    const TraceRange range("embedding backward");
+    const GroupHooks::Backward embedding = hooks.before_backward(stream, 0);
+    embedding_backward(stream, {.dwte = view_param(embedding.grads, wte_),
+                                .dwpe = view_param(embedding.grads, wpe_),
+                                .scratch = scratch_.tensor(plan_.op_scratch),
+                                .dout = scratch(plan_.dresidual).view({B_, T_, config_.channels}),
+                                .ids = inputs,
+                                .accumulate_dwte = true,
+                                .accumulate_dwpe = embedding.accumulate});
+    hooks.after_backward(stream, 0, true);
+    return saved(plan_.losses);
+}
+
+// The losses, and the first use of the tied embedding's gradient.
+void Decoder::head_backward(Stream stream, GroupHooks& hooks, ConstTensor targets) {
+    const TraceRange range("head and loss");
+    const Tensor dlnf = scratch(plan_.dlnf);
     const GroupHooks::Backward head = hooks.before_backward(stream, 0);
-    lm_head_loss(stream, {.losses = losses,
+    lm_head_loss(stream, {.losses = saved(plan_.losses),
                           .dinp = dlnf,
                           .dweight = view_param(head.grads, wte_),
                           .logits = scratch_.tensor(plan_.logits),
@@ -35,10 +56,10 @@ Tensor Decoder::loss_and_backward(Stream stream,
     hooks.after_backward(stream, 0, false);
 
     const GroupHooks::Backward norm = hooks.before_backward(stream, final_norm_group());
-    layernorm_backward(stream, {.dinp = dresidual,
+    layernorm_backward(stream, {.dinp = scratch(plan_.dresidual),
                                 .dweight = view_param(norm.grads, lnfw_),
                                 .dbias = view_param(norm.grads, lnfb_),
-                                .scratch = op_scratch,
+                                .scratch = scratch_.tensor(plan_.op_scratch),
                                 .dout = dlnf,
                                 .dresidual = ConstTensor{},
                                 .inp = saved(plan_.residual_final),
@@ -47,26 +68,10 @@ Tensor Decoder::loss_and_backward(Stream stream,
                                 .rstd = saved(plan_.lnf_rstd),
                                 .accumulate = norm.accumulate});
     hooks.after_backward(stream, final_norm_group(), true);
-
-    // 2. The blocks, last to first.
-    for (int layer = config_.num_layers - 1; layer >= 0; --layer) {
-        block_backward(stream, hooks, layer);
-    }
-
-    // 1. The embedding. The head has written dwte in this pass: add to it.
-    const GroupHooks::Backward embedding = hooks.before_backward(stream, 0);
-    embedding_backward(stream, {.dwte = view_param(embedding.grads, wte_),
-                                .dwpe = view_param(embedding.grads, wpe_),
-                                .scratch = op_scratch,
-                                .dout = dresidual.view({B_, T_, config_.channels}),
-                                .ids = inputs,
-                                .accumulate_dwte = true,
-                                .accumulate_dwpe = embedding.accumulate});
-    hooks.after_backward(stream, 0, true);
-    return losses;
 }
 
 void Decoder::block_backward(Stream stream, GroupHooks& hooks, int layer) {
+    const TraceRange range(block_names_[static_cast<std::size_t>(layer)].backward);
     const Block t = block_tensors(layer, plan_.redo);
     const GroupHooks::Backward group = hooks.before_backward(stream, layer + 1);
     const auto p = block_params(group.params, layer);
@@ -82,6 +87,7 @@ void Decoder::mlp_backward(Stream stream,
                            const BlockParams<ConstTensor>& p,
                            const BlockParams<Tensor>& d,
                            bool accumulate) {
+    const TraceRange range("mlp backward");
     const Tensor dresidual = scratch(plan_.dresidual);
     const Tensor dfch = scratch(plan_.dfch);
     const Tensor dln2 = scratch(plan_.dln);
@@ -118,6 +124,7 @@ void Decoder::attention_half_backward(Stream stream,
                                       const BlockParams<ConstTensor>& p,
                                       const BlockParams<Tensor>& d,
                                       bool accumulate) {
+    const TraceRange range("attention backward");
     const Tensor dresidual = scratch(plan_.dresidual);
     const Tensor datty = scratch(plan_.datty);
     const Tensor dqkv = scratch(plan_.dqkv);

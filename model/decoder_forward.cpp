@@ -1,4 +1,5 @@
 // The forward pass, in the order of the paper.
+#include "engine/core/op_range.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
@@ -12,13 +13,16 @@ void Decoder::forward(Stream stream, GroupHooks& hooks, ConstTensor inputs) {
     set_batch(inputs);
 
     // 1. Token and position embedding: the first block's residual stream.
-    const Tensor first = saved(plan_.blocks.front().residual1);
-    const ConstTensor embedding = hooks.before_forward(stream, 0);
-    embedding_forward(stream, {.out = first.view({B_, T_, config_.channels}),
-                               .ids = inputs,
-                               .wte = view_param(embedding, wte_),
-                               .wpe = view_param(embedding, wpe_)});
-    hooks.after_forward(stream, 0);
+    {
+        const TraceRange range("embedding forward");
+        const Tensor first = saved(plan_.blocks.front().residual1);
+        const ConstTensor embedding = hooks.before_forward(stream, 0);
+        embedding_forward(stream, {.out = first.view({B_, T_, config_.channels}),
+                                   .ids = inputs,
+                                   .wte = view_param(embedding, wte_),
+                                   .wpe = view_param(embedding, wpe_)});
+        hooks.after_forward(stream, 0);
+    }
 
     // 2. The blocks. Each but the first begins by adding what the one before left behind.
     Tensor residual2;
@@ -28,6 +32,7 @@ void Decoder::forward(Stream stream, GroupHooks& hooks, ConstTensor inputs) {
     }
 
     // 3. The last residual sum and the final norm.
+    const TraceRange range("final norm forward");
     const ConstTensor final_norm = hooks.before_forward(stream, final_norm_group());
     residual_layernorm_forward(stream, {.residual = saved(plan_.residual_final),
                                         .out = saved(plan_.lnf),
@@ -42,6 +47,7 @@ void Decoder::forward(Stream stream, GroupHooks& hooks, ConstTensor inputs) {
 }
 
 void Decoder::block_forward(Stream stream, GroupHooks& hooks, int layer, ConstTensor residual2) {
+    const TraceRange range(block_names_[static_cast<std::size_t>(layer)].forward);
     const Block t = block_tensors(layer, plan_.work);
     const auto p = block_params(hooks.before_forward(stream, layer + 1), layer);
     const Tensor mlp_out = scratch(plan_.mlp_out);
@@ -74,6 +80,7 @@ void Decoder::attention_half(Stream stream,
                              const Block& t,
                              const BlockParams<ConstTensor>& p,
                              Tensor proj_out) {
+    const TraceRange range("attention");
     matmul_forward(
         stream,
         {.out = t.qkv, .pre_gelu = Tensor{}, .inp = t.ln1, .weight = p.qkvw, .bias = p.qkvb});
@@ -104,6 +111,7 @@ void Decoder::mlp_half(Stream stream,
                        const Block& t,
                        const BlockParams<ConstTensor>& p,
                        Tensor mlp_out) {
+    const TraceRange range("mlp");
     matmul_forward(
         stream,
         {.out = t.fch_gelu, .pre_gelu = t.fch, .inp = t.ln2, .weight = p.fcw, .bias = p.fcb});
@@ -117,6 +125,7 @@ void Decoder::mlp_half(Stream stream,
 
 void Decoder::recompute(Stream stream, const Block& t, const BlockParams<ConstTensor>& p) {
     if (options_.recompute == Recompute::none) return;
+    const TraceRange range("recompute");
     layernorm_forward(stream, {.out = t.ln1,
                                .mean = t.ln1_mean,
                                .rstd = t.ln1_rstd,

@@ -181,6 +181,24 @@ TEST_CASE("layering: comments hold neither leftovers nor code, names neither pra
                  {"data/x.cpp", "int breakfast = 1'000'000;  // A name.\n"}});
 }
 
+TEST_CASE("layering: an op has a range of its name") {
+    const char* const without =
+        "void scale(Stream stream, const Scale& args) {\n    check(stream, args);\n}\n";
+    const char* const of_another =
+        "\nvoid scale(Stream stream, const Scale& args) {\n"
+        "    const OpRange range(stream, \"shift\", {});\n}\n";
+    const char* const with =
+        "void scale(Stream stream, const Scale& args) {\n"
+        "    const OpRange range(\n        stream, \"scale\", {});\n}\n";
+    check_cases({
+        {"kernels/x.cpp", without, "kernels/x.cpp:1: the op scale has no range of its name"},
+        {"kernels/x.cpp", of_another, "kernels/x.cpp:2: the op scale has no range of its name"},
+    });
+    check_clean({{"kernels/x.cpp", with},
+                 {"kernels/x.cpp", "void check(Stream stream, const Scale& a) {\n}\n"},
+                 {"model/x.cpp", without}});
+}
+
 TEST_CASE("layering: files stay short") {
     const auto lines = [](int count) {
         std::string text;

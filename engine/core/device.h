@@ -29,6 +29,7 @@ namespace ingot {
 
 class Context;
 class CpuScheduler;
+class OpProfile;
 
 // A point in a stream. Record it in one stream, wait for it in another. Move only.
 class Event {
@@ -55,6 +56,7 @@ class Stream {
     Device device() const;
     Context& context() const { return *context_; }
     void* native() const { return native_; }  // cudaStream_t; nullptr on the CPU
+    bool is_compute_stream() const { return index_ == 0; }
 
     // CPU only: runs work now, or queues it in adversarial mode. Work must capture by value.
     template <class Work>
@@ -102,6 +104,9 @@ class Context {
     void synchronize() const;                              // all streams
     // Bytes of the Buffers that live now, device and pinned.
     std::int64_t allocated_bytes() const { return *allocated_bytes_; }
+    // What records the times of ops now (engine/core/op_range.h); null: nothing does.
+    OpProfile* op_profile() const { return op_profile_; }
+    void set_op_profile(OpProfile* profile) { op_profile_ = profile; }
 
     // The one T of this context, default-constructed at first use.
     template <class T>
@@ -119,6 +124,7 @@ class Context {
     std::vector<Stream> streams_;
     std::unordered_map<std::type_index, std::shared_ptr<void>> objects_;
     std::shared_ptr<std::int64_t> allocated_bytes_ = std::make_shared<std::int64_t>(0);
+    OpProfile* op_profile_ = nullptr;
 };
 
 // Owned memory on a device (or pinned on the host), 256-byte aligned and zeroed.

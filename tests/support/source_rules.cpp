@@ -122,6 +122,7 @@ struct Vendor {
 constexpr Vendor kVendors[] = {
     {"cuda.*\\.h|cuda/.*|cooperative_groups.*|cub/.*|mma\\.h|curand.*",
      ".*\\.cuh?|engine/core/device_cuda\\.cpp"},
+    {"nvtx3/.*", "engine/core/nvtx\\.cpp"},
     {"cublas.*\\.h", "kernels/matmul[a-z_]*\\.cu"},
     {"cudnn.*", "kernels/attention_cudnn\\..*"},
     {"nccl.*\\.h", "comm/nccl\\..*"},
@@ -327,6 +328,22 @@ void check_names(Review* review) {
     }
 }
 
+// An op's function has a range with its own name, so that profiles know it.
+void check_op_ranges(Review* review) {
+    static const std::regex kFunction("void (\\w+)\\(Stream stream, const \\w+& args\\) \\{");
+    if (!review->is_in("kernels") || !ends_with(review->file.path, ".cpp")) return;
+    for (std::size_t i = 0; i < review->lines.code.size(); ++i) {
+        std::smatch match;
+        if (!std::regex_search(review->lines.code[i], match, kFunction)) continue;
+        const std::string op = match[1];
+        const std::regex range("OpRange range\\(\\s*stream, \"" + op + "\",");
+        if (!std::regex_search(review->file.text, range)) {
+            review->add(i, str("the op ", op, " has no range of its name"),
+                        str("begin it with OpRange range(stream, \"", op, "\", {...})"));
+        }
+    }
+}
+
 void check_length(Review* review) {
     constexpr std::size_t kMaxLines = 500;
     constexpr std::size_t kMaxToolLines = 150;
@@ -353,6 +370,7 @@ std::vector<std::string> problems_in(const SourceFile& file) {
     check_directives(&review);
     check_comments(&review);
     check_names(&review);
+    check_op_ranges(&review);
     return review.problems;
 }
 
