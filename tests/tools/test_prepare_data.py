@@ -215,12 +215,15 @@ def test_a_full_disk_gives_one_message_and_leaves_nothing(tmp_path: Path) -> Non
     assert "cannot write" in message and "bytes free there" in message
 
 
-def start_long_run(tmp_path: Path, jobs: str) -> subprocess.Popen[str]:
+def start_long_run(
+    tmp_path: Path, jobs: str, start_new_session: bool = False
+) -> subprocess.Popen[str]:
     """Starts a run of many seconds and waits until its processes are at work."""
     source = write_jsonl(tmp_path / "in.jsonl", many_documents(60_000))
     command = [sys.executable, str(ROOT / "tools" / "prepare_data.py"), "--input", str(source),
                "--tokenizer", str(SPECIALS), "--out", str(tmp_path / "out"), "--jobs", jobs]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               start_new_session=start_new_session)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(".out.partial-*/train.0.unfinished")):
         assert process.poll() is None and time.monotonic() < deadline
@@ -228,14 +231,33 @@ def start_long_run(tmp_path: Path, jobs: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_sigterm_ends_the_run_and_removes_what_was_begun(tmp_path: Path, jobs: str) -> None:
-    process = start_long_run(tmp_path, jobs)
-    process.send_signal(signal.SIGTERM)
+def expect_stopped(process: subprocess.Popen[str], tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "prepare_data: stopped by a signal, nothing was written\n"
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_sigterm_ends_the_run_and_removes_what_was_begun(tmp_path: Path, jobs: str) -> None:
+    process = start_long_run(tmp_path, jobs)
+    process.send_signal(signal.SIGTERM)
+    expect_stopped(process, tmp_path)
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.02, 0.04, 0.08, 0.16])
+def test_a_signal_while_processes_start_ends_the_run(tmp_path: Path, delay_s: float) -> None:
+    process = start_long_run(tmp_path, "2")
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGTERM)
+    expect_stopped(process, tmp_path)
+
+
+def test_ctrl_c_reaches_all_processes_and_gives_one_message(tmp_path: Path) -> None:
+    process = start_long_run(tmp_path, "2", start_new_session=True)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    expect_stopped(process, tmp_path)
 
 
 def test_sigkill_leaves_no_finished_looking_output_and_no_process(tmp_path: Path) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +14,11 @@ from ingot_data.errors import DataError, io_errors
 from ingot_data.files import to_json_bytes
 from ingot_data.inputs import InputFile, Unit, find_inputs, plan_units
 from ingot_data.output import MARK, check_output, staged_folder
+from ingot_data.processes import run_units
 from ingot_data.records import Record
 from ingot_data.shards import SPLIT_NAMES, ShardMeta, ShardRecord, SplitWriter
 from ingot_data.tokenizer import TokenizerInfo, load_tokenizer
-from ingot_data.worker import (
-    Counts, SplitRule, UnitResult, WorkerOptions, process_unit, start_process,
-)
+from ingot_data.worker import Counts, SplitRule, UnitResult, WorkerOptions
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,8 @@ def _write_shards(
         progress = stack.enter_context(
             tqdm(total=total, unit="B", unit_scale=True, desc="tokenizing", disable=None)
         )
-        for unit, result in run_units(units, worker, options.jobs):
+        results = stack.enter_context(closing(run_units(units, worker, options.jobs)))
+        for unit, result in results:
             path = unit.file.path
             base = places.get(path, 0)
             if result.stop is not None:
@@ -155,40 +151,6 @@ def _describe_stop(unit: Unit, base: int, record: Record) -> str:
     if record.problem.fatal:
         return f"{text}; nothing behind this place can be read, fix the file"
     return f"{text}; fix it, or give --skip-invalid to leave such documents out and count them"
-
-
-def run_units(
-    units: Sequence[Unit], worker: WorkerOptions, jobs: int
-) -> Iterator[tuple[Unit, UnitResult]]:
-    """Results in the order of the units, whatever the number of processes."""
-    jobs = min(jobs, len(units))
-    if jobs <= 1:
-        for unit in units:
-            yield unit, process_unit(unit, worker)
-        return
-    # Processes are started afresh: a fork of a process with threads may inherit a held lock.
-    executor = ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=start_process
-    )
-    waiting: deque[tuple[Unit, Future[UnitResult]]] = deque()
-    oldest = units[0]
-    try:
-        for unit in units:
-            waiting.append((unit, executor.submit(process_unit, unit, worker)))
-            if len(waiting) >= 3 * jobs:
-                oldest, future = waiting.popleft()
-                yield oldest, future.result()
-        while waiting:
-            oldest, future = waiting.popleft()
-            yield oldest, future.result()
-    except BrokenProcessPool as error:
-        raise DataError(
-            f"a tokenizing process died at or near {oldest.file.path} (bytes or groups "
-            f"{oldest.start}..{oldest.end}); if memory ran out, give fewer --jobs or smaller "
-            "documents"
-        ) from error
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _refuse_empty(

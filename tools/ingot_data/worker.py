@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from multiprocessing import parent_process
 from pathlib import Path
 
 import numpy as np
@@ -210,17 +206,3 @@ def process_unit(unit: Unit, options: WorkerOptions) -> UnitResult:
         tokens, documents.lengths, documents.splits,
         last_place if num_places is None else num_places, documents.counts, first_problems, stop,
     )
-
-
-def start_process() -> None:
-    """Leaves Ctrl-C to the main process, and ends with it even when that one is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    parent = parent_process()
-    if parent is not None:
-
-        def follow_parent() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow_parent, daemon=True).start()
