@@ -102,6 +102,7 @@ struct TrainConfig {
 
     struct Logs {
         std::string dir = "runs/default";
+        std::int64_t profile_step = 0;  // its ops are timed; 0 = none
     } log;
 
     struct Plan {

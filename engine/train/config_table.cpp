@@ -199,6 +199,9 @@ void add_reports(std::vector<ConfigKey>& t) {
     t.push_back(text<&C::log, &C::Logs::dir>(
         "log.dir", "a folder",
         "gets metrics.jsonl, config.json, TensorBoard events and one log per rank"));
+    t.push_back(integer<&C::log, &C::Logs::profile_step>(
+        "log.profile_step", 0, 1e12,
+        "step whose ops are timed, for profile.json in log.dir; 0: none"));
     t.push_back(text<&C::plan, &C::Plan::gpu>(
         "plan.gpu", "a GPU's name, or \"\"",
         "device that --plan plans for, e.g. h200 or a100-80; \"\": this machine's"));

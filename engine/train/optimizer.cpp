@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/op_range.h"
 #include "kernels/adamw.h"
 #include "kernels/global_norm.h"
 
@@ -47,6 +48,7 @@ Optimizer::Optimizer(Context& context, ParamStore& store, const OptimizerOptions
 void Optimizer::step(Stream stream, std::int64_t step, double lr, std::int64_t valid_tokens) {
     ENSURE(valid_tokens > 0, "optimizer.no_targets", "step ", step,
            ": the global batch has no target that counts; check the loss mask of the data");
+    const TraceRange range("optimizer");
     const std::int64_t slot = step % kSlots;
     Event& done = done_[static_cast<std::size_t>(slot)];
     done.synchronize();  // the step that used the slot before, kSlots steps ago

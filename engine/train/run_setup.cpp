@@ -140,6 +140,12 @@ void set_steps(const TrainConfig& config, RunSetup& setup, Log& log) {
                  " epochs of ", setup.steps_per_epoch, " steps"));
 }
 
+void check_profile_step(const TrainConfig& config, const RunSetup& setup) {
+    ENSURE(config.log.profile_step <= setup.total_steps, "setup.profile_step",
+           "log.profile_step = ", config.log.profile_step, ", but the run has ", setup.total_steps,
+           " steps; name one of them, or 0 for none");
+}
+
 void describe_this_machine(const TrainConfig& config, RunSetup& setup) {
     setup.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
     setup.target = setup.device == Device::cuda ? describe_this_gpu(0) : describe_this_cpu();
@@ -216,6 +222,7 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
     set_precision(config, setup);
     set_batch(config, setup);
     set_steps(config, setup, log);
+    check_profile_step(config, setup);
     return setup;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "data/token_hash.h"
+#include "engine/core/op_range.h"
 #include "engine/core/rng.h"
 #include "engine/train/console.h"
 #include "engine/train/hf_weights.h"
@@ -84,21 +85,6 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
 
 Trainer::~Trainer() = default;
 
-void Trainer::print_start() {
-    log_.info(format_config(config_));
-    log_.info(format_plan(setup_.memory_request(config_), memory_plan_));
-    const ParamTable table = make_gpt2_param_table(setup_.model);
-    log_.info(str("model: ", setup_.model.num_layers, " layers, ", setup_.model.num_heads,
-                  " heads, ", setup_.model.channels, " channels, vocabulary ",
-                  setup_.model.vocab_size, ", ", format_count(table.num_parameters()),
-                  " parameters"));
-    log_.info(str("data: ", setup_.train->description(), ", ", setup_.steps_per_epoch,
-                  " steps an epoch"));
-    log_.info(batch_line(config_, 1));
-    if (setup_.device == Device::cpu) log_.info(blas::description());
-    if (!root_warning().empty()) log_.warning(root_warning());
-}
-
 // Times cuBLASLt's algorithms on the shapes of this run, in two micro-steps on random tokens (the
 // second adds to the gradients, which is a shape of its own). Nothing of them is kept: the first
 // micro-step of training overwrites the gradients.
@@ -162,12 +148,15 @@ void Trainer::run() {
     std::int64_t step = 0;
     while (step < setup_.total_steps && !stop_requested(step)) {
         ++step;
+        const TraceRange range("step");
+        if (step == config_.log.profile_step) profile_ = std::make_unique<OpProfile>(*context_);
         const PendingStep next = enqueue_forward_backward(step);
         // What came before must be known to be finite before anything more is updated.
         while (!pending.empty())
             finish_oldest();
         optimizer_->step(stream, step, next.lr, next.valid_tokens);
         timer_->mark(stream, PhaseTimer::Phase::optimizer);
+        if (profile_ != nullptr) profile_->stop();
         pending.push_back(next);
         const bool wants_model = step == setup_.total_steps ||
                                  (config_.eval.every > 0 && step % config_.eval.every == 0) ||
@@ -196,6 +185,7 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
         loader_->seek(0);
     }
     for (std::int64_t micro_step = 0; micro_step < setup_.grad_accum_steps; ++micro_step) {
+        const TraceRange range("micro-step");
         const DeviceBatch batch = feeder_->next(stream);
         pending.data_wait_ms += batch.host.wait_ms;
         pending.valid_tokens += batch.host.valid_targets;
@@ -215,66 +205,6 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
     return pending;
 }
 
-void Trainer::finish_step(const PendingStep& pending) {
-    const StepResult result = optimizer_->result(pending.step);
-    const PhaseTimes times = timer_->read(pending.step);
-    if (!result.is_finite) refuse_nonfinite(pending, result);
-
-    StepRecord record;
-    record.step = pending.step;
-    record.epoch = static_cast<double>(pending.step) / static_cast<double>(setup_.steps_per_epoch);
-    record.loss = result.loss;
-    record.grad_norm = result.grad_norm;
-    record.lr = pending.lr;
-    record.tokens = setup_.global_batch * setup_.T;
-    record.tokens_per_s = static_cast<double>(record.tokens) / times.step_ms * 1e3;
-    record.step_ms = times.step_ms;
-    record.forward_ms = times.forward_ms;
-    record.backward_ms = times.backward_ms;
-    record.optimizer_ms = times.optimizer_ms;
-    record.data_wait_ms = pending.data_wait_ms;
-    record.token_hash = pending.token_hash;
-    metrics_->step(record);
-
-    last_loss_ = result.loss;
-    total_ms_ += times.step_ms;
-    forward_ms_ += times.forward_ms;
-    backward_ms_ += times.backward_ms;
-    optimizer_ms_ += times.optimizer_ms;
-    data_wait_ms_ += pending.data_wait_ms;
-
-    StepLine line;
-    line.step = pending.step;
-    line.total_steps = setup_.total_steps;
-    line.loss = result.loss;
-    line.grad_norm = result.grad_norm;
-    line.lr = pending.lr;
-    line.step_ms = times.step_ms;
-    line.tokens_per_s = record.tokens_per_s;
-    if (peak_flops_ > 0.0) line.mfu = record.tokens_per_s * flops_per_token_ / peak_flops_;
-    line.data_wait_fraction = pending.data_wait_ms / times.step_ms;
-    if (pending.step > 1) {
-        line.eta_s = static_cast<double>(setup_.total_steps - pending.step) * total_ms_ / 1e3 /
-                     static_cast<double>(pending.step);
-    }
-    log_.info(format_step(line));
-}
-
-void Trainer::refuse_nonfinite(const PendingStep& pending, const StepResult& result) {
-    const std::string what = str("step ", pending.step, ": loss = ", format_number(result.loss),
-                                 ", gradient norm = ", format_number(result.grad_norm),
-                                 ", lr = ", format_number(pending.lr));
-    if (config_.train.nonfinite == TrainConfig::Train::Nonfinite::skip) {
-        ++skipped_steps_;
-        log_.warning(what + "; the update of this step was skipped");
-        return;
-    }
-    fail("train.nonfinite", what, "; nothing was updated, the parameters are those after step ",
-         pending.step - 1,
-         ". Lower optimizer.lr, lengthen schedule.warmup_steps, look at the data of this step "
-         "(token_hash in metrics.jsonl), or set train.nonfinite=skip");
-}
-
 void Trainer::after_step(std::int64_t step) {
     const bool is_last = step == setup_.total_steps;
     if (!is_last && config_.eval.every > 0 && step % config_.eval.every == 0) {
@@ -287,6 +217,7 @@ void Trainer::after_step(std::int64_t step) {
 
 void Trainer::validate_now(std::int64_t step, std::int64_t max_batches) {
     if (setup_.val == nullptr) return;
+    const TraceRange range("evaluation");
     const auto begin = std::chrono::steady_clock::now();
     const EvalResult result = evaluator_->run(*setup_.val, max_batches);
     evaluation_s_ += seconds_since(begin);
@@ -297,6 +228,7 @@ void Trainer::validate_now(std::int64_t step, std::int64_t max_batches) {
 
 void Trainer::print_sample(std::int64_t step) {
     if (tokenizer_ == nullptr || config_.sample.tokens == 0) return;
+    const TraceRange range("sample");
     const auto begin = std::chrono::steady_clock::now();
     TextRequest request;
     // The start of a document is what follows a separator.
@@ -352,34 +284,6 @@ void Trainer::finish(std::int64_t last_step) {
     metrics_->sync();
     print_memory(last_step);
     print_summary(last_step);
-}
-
-void Trainer::print_memory(std::int64_t step) {
-    const std::int64_t measured = used_memory_bytes(*context_);
-    const std::int64_t planned = memory_plan_.device_bytes();
-    const double percent =
-        100.0 * static_cast<double>(measured - planned) / static_cast<double>(planned);
-    log_.info(str("memory after step ", step, ": planned ", format_bytes(planned), ", measured ",
-                  format_bytes(measured), " (", percent > 0.0 ? "+" : "", format_number(percent),
-                  " %)"));
-}
-
-void Trainer::print_summary(std::int64_t last_step) {
-    const double total_s = total_ms_ / 1e3 + evaluation_s_ + sampling_s_;
-    log_.info(format_phases({{"forward", forward_ms_ / 1e3},
-                             {"backward with head and loss", backward_ms_ / 1e3},
-                             {"optimizer", optimizer_ms_ / 1e3},
-                             {"waiting for data", data_wait_ms_ / 1e3},
-                             {"evaluation", evaluation_s_},
-                             {"sampling", sampling_s_}},
-                            total_s));
-    const double tokens = static_cast<double>(last_step * setup_.global_batch * setup_.T);
-    log_.info(str("trained ", last_step, " steps, ",
-                  format_count(static_cast<std::int64_t>(tokens)), " tokens, ",
-                  format_count(static_cast<std::int64_t>(tokens / total_ms_ * 1e3)),
-                  " tokens/s, last loss ", format_number(last_loss_),
-                  skipped_steps_ > 0 ? str(", ", skipped_steps_, " steps skipped") : ""));
-    log_.info(str("weights: ", checkpoint_path_, "\nrecords: ", metrics_->path()));
 }
 
 }  // namespace ingot

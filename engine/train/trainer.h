@@ -12,6 +12,7 @@
 
 #include "data/tokenizer.h"
 #include "engine/core/log.h"
+#include "engine/core/op_range.h"
 #include "engine/train/batch_feeder.h"
 #include "engine/train/config.h"
 #include "engine/train/evaluator.h"
@@ -63,6 +64,7 @@ class Trainer {
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);
     void finish_step(const PendingStep& pending);
+    void report_profile(std::int64_t step, double step_ms);
     void refuse_nonfinite(const PendingStep& pending, const StepResult& result);
     void after_step(std::int64_t step);
     bool stop_requested(std::int64_t last_step);
@@ -85,6 +87,7 @@ class Trainer {
     std::unique_ptr<ParamStore> store_;
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<PhaseTimer> timer_;
+    std::unique_ptr<OpProfile> profile_;  // while log.profile_step is enqueued and not yet read
     Arena loader_memory_;
     std::unique_ptr<Loader> loader_;
     std::unique_ptr<BatchFeeder> feeder_;
