@@ -45,6 +45,21 @@ std::string fixed(double value, int decimals) {
 
 }  // namespace
 
+std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t limit) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const double u = philox_uniform(1, random_stream(RandomUse::test, 1), i);
+        ids[i] = static_cast<std::int32_t>(u * static_cast<double>(limit));
+    }
+    return ids;
+}
+
+std::int64_t num_distinct_ids(std::int64_t count, std::int64_t limit) {
+    std::vector<std::int32_t> ids = random_ids(count, limit);
+    std::sort(ids.begin(), ids.end());
+    return std::unique(ids.begin(), ids.end()) - ids.begin();
+}
+
 Tensor Inputs::space(DType dtype, std::initializer_list<std::int64_t> dims) {
     const Tensor shape = make_tensor(static_cast<void*>(nullptr), dtype, dims, device());
     buffers_.push_back(std::make_unique<Buffer>(*context_, shape.size_bytes(), "bench input"));
@@ -86,12 +101,7 @@ Tensor Inputs::values(DType dtype,
 
 Tensor Inputs::ids(std::initializer_list<std::int64_t> dims, std::int64_t limit) {
     const Tensor target = space(DType::i32, dims);
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(target.numel()));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        const double u = philox_uniform(1, random_stream(RandomUse::test, 1), i);
-        ids[i] = static_cast<std::int32_t>(u * static_cast<double>(limit));
-    }
-    return upload(ids.data(), target.numel(), target);
+    return upload(random_ids(target.numel(), limit).data(), target.numel(), target);
 }
 
 Tensor Inputs::exactly(const std::vector<float>& values) {

@@ -23,6 +23,11 @@
 
 namespace ingot::bench {
 
+// `count` uniform ids in [0, limit), the same in every call.
+std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t limit);
+// How many different ones are among them.
+std::int64_t num_distinct_ids(std::int64_t count, std::int64_t limit);
+
 // Memory of one input set, on one device.
 class Inputs {
   public:
@@ -34,7 +39,7 @@ class Inputs {
                   std::initializer_list<std::int64_t> dims,
                   float low = -1.0F,
                   float high = 1.0F);
-    Tensor ids(std::initializer_list<std::int64_t> dims, std::int64_t limit);  // in [0, limit)
+    Tensor ids(std::initializer_list<std::int64_t> dims, std::int64_t limit);  // random_ids()
     Tensor exactly(const std::vector<float>& values);                          // (n) f32
     Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);       // zeros
     Tensor scratch(std::int64_t size_bytes) { return space(DType::u8, {size_bytes}); }

@@ -4,6 +4,7 @@
 
 #include "engine/core/op_range.h"
 #include "kernels/contract.h"
+#include "kernels/device/bias_gradient_grid.h"
 
 namespace ingot {
 namespace {
@@ -61,10 +62,7 @@ void bias_gradient(Stream stream, const BiasGradient& args) {
 }
 
 std::int64_t bias_gradient_scratch_bytes(Device device, std::int64_t N, std::int64_t OC) {
-    if constexpr (kHasCuda) {
-        if (device == Device::cuda) return cuda::bias_gradient_scratch_bytes(N, OC);
-    }
-    return 0;
+    return device == Device::cuda ? cuda::bias_gradient_scratch_bytes(N, OC) : 0;
 }
 
 namespace cpu {

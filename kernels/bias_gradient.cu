@@ -1,8 +1,7 @@
 // Two stages: a block sums a chunk of rows for 32 packs of columns into scratch, then column_sum
 // adds the chunks. Chunks depend on the shape alone. Bytes: dout once.
-#include <algorithm>
-
 #include "kernels/bias_gradient.h"
+#include "kernels/device/bias_gradient_grid.h"
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
@@ -10,12 +9,11 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int kRowLanes = 8;  // warps of a block, each on every eighth row of the chunk
-constexpr int kUnroll = 8;    // rows that a thread has in flight
-constexpr std::int64_t kTargetBlocks = 4 * 132;  // one wave at 4 blocks a multiprocessor
+constexpr int kRowLanes = kBiasGradientRowLanes;
+constexpr int kUnroll = kBiasGradientUnroll;
 
 template <class T, int W>
-__global__ void __launch_bounds__(kRowLanes * 32, 4)
+__global__ void __launch_bounds__(kRowLanes * 32, 2)
     bias_gradient_kernel(float* __restrict__ partials,
                          const T* __restrict__ dout,
                          std::int64_t N,
@@ -48,7 +46,7 @@ __global__ void __launch_bounds__(kRowLanes * 32, 4)
     for (int i = 0; i < W; ++i)
         sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
     __syncthreads();
-    // Thread t adds the row lanes of entry t, t + 256, ...: entry e is value e / 32 of lane e % 32.
+    // Thread t adds the row lanes of entry t, t + 512, ...: entry e is value e / 32 of lane e % 32.
     for (int entry = static_cast<int>(threadIdx.y) * 32 + static_cast<int>(threadIdx.x);
          entry < 32 * W; entry += kRowLanes * 32) {
         const int target = (static_cast<int>(blockIdx.x) * 32 + entry % 32) * W + entry / 32;
@@ -59,13 +57,6 @@ __global__ void __launch_bounds__(kRowLanes * 32, 4)
             total += sums[lane][entry];
         partials[static_cast<std::int64_t>(blockIdx.y) * OC + target] = total;
     }
-}
-
-int num_chunks(std::int64_t N, std::int64_t OC) {
-    const std::int64_t column_blocks = ceil_div<std::int64_t>(OC, 32 * kPackWidth<bf16>);
-    const std::int64_t chunks = std::max<std::int64_t>(1, kTargetBlocks / column_blocks);
-    return static_cast<int>(std::max<std::int64_t>(
-        1, std::min(chunks, ceil_div<std::int64_t>(N, kUnroll * kRowLanes))));
 }
 
 template <class T, int W>
@@ -82,7 +73,7 @@ void launch(Stream stream, const BiasGradient& args, int chunks) {
 
 void bias_gradient(Stream stream, const BiasGradient& args) {
     const int OC = static_cast<int>(args.dout.dim(-1));
-    const int chunks = num_chunks(args.dout.rows(), OC);
+    const int chunks = bias_gradient_chunks(args.dout.rows(), OC);
     dispatch_float(args.dout.dtype, [&](auto zero) {
         using T = decltype(zero);
         if (OC % kPackWidth<T> == 0 && are_aligned(args.dout)) {
@@ -98,10 +89,6 @@ void bias_gradient(Stream stream, const BiasGradient& args) {
                        static_cast<const float*>(args.scratch.data), chunks, OC, args.accumulate);
     });
     check_launch("bias_gradient", args.dbias);
-}
-
-std::int64_t bias_gradient_scratch_bytes(std::int64_t N, std::int64_t OC) {
-    return num_chunks(N, OC) * OC * static_cast<std::int64_t>(sizeof(float));
 }
 
 }  // namespace ingot::cuda

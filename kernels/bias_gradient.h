@@ -22,7 +22,6 @@ void bias_gradient(const BiasGradient& args);
 
 namespace cuda {
 void bias_gradient(Stream stream, const BiasGradient& args);
-std::int64_t bias_gradient_scratch_bytes(std::int64_t N, std::int64_t OC);
 }  // namespace cuda
 
 }  // namespace ingot

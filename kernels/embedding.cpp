@@ -5,6 +5,7 @@
 
 #include "engine/core/op_range.h"
 #include "kernels/contract.h"
+#include "kernels/device/embedding_grid.h"
 
 namespace ingot {
 namespace {
@@ -197,11 +198,7 @@ std::int64_t embedding_backward_scratch_bytes(Device device,
                                               std::int64_t num_tokens,
                                               std::int64_t Vp,
                                               std::int64_t C) {
-    if constexpr (kHasCuda) {
-        if (device == Device::cuda) {
-            return cuda::embedding_backward_scratch_bytes(num_tokens, Vp, C);
-        }
-    }
+    if (device == Device::cuda) return cuda::embedding_backward_scratch_bytes(num_tokens, Vp, C);
     return (Vp + num_tokens) * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 

@@ -1,9 +1,10 @@
-// Backward gathers instead of scattering, so that no float is added atomically. Positions are put
-// in order of (id, position) by counting: integer atomics give each position a slot in its id's
-// list, and the list is then ordered by comparing its entries, so the atomics' order leaves no
-// trace. The ordered list is cut into chunks of 32 whatever the ids are: a token that fills half
+// Backward gathers instead of scattering, so that no float is added atomically. The positions in
+// order of (id, position) are cut into chunks of 32 whatever the ids are: a token that fills half
 // the batch costs no more than others. A chunk writes the sums of ids that lie inside it; sums of
 // ids that cross its ends go to scratch and are added in the order of chunks.
+// Floor: forward, the rows of wte that occur and wpe once, out once; backward, dout once, and the
+// rows of dwte that occur and of dwpe, read and written when they accumulate.
+#include "kernels/device/embedding_order.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
 #include "kernels/device/reduce.cuh"
@@ -12,112 +13,75 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kChunk = 32;      // entries of the ordered list that one warp adds
-constexpr int kScanIds = 1024;  // ids that one block of the scan covers
-constexpr int kUnroll = 4;      // rows of dout that a lane has in flight
+constexpr int kWarps = kEmbeddingWarps;
+constexpr int kThreads = kWarps * 32;
+constexpr int kChunk = kEmbeddingChunk;
+constexpr int kForwardRows = 4;   // sequences that a forward warp treats at once
+constexpr int kForwardPacks = 2;  // packs of a row that a forward lane has in flight
+constexpr int kUnroll = 4;        // entries that a lane has in flight, and as many before them
 
 // ------------------------------------------------------------------------------------- forward
 
-// One warp a row.
+// One warp a position of kForwardRows sequences: the row of wpe is read once for all of them, and
+// the ids of all are known before the first row is asked for.
 template <class T, int W>
-__global__ void __launch_bounds__(kThreads) embedding_forward_kernel(T* __restrict__ out,
-                                                                     const int* __restrict__ ids,
-                                                                     const T* __restrict__ wte,
-                                                                     const T* __restrict__ wpe,
-                                                                     std::int64_t N,
-                                                                     int T_length,
-                                                                     int C) {
+__global__ void __launch_bounds__(kThreads, 3) embedding_forward_kernel(T* __restrict__ out,
+                                                                        const int* __restrict__ ids,
+                                                                        const T* __restrict__ wte,
+                                                                        const T* __restrict__ wpe,
+                                                                        std::int64_t B,
+                                                                        std::int64_t T_length,
+                                                                        int C) {
     using P = Pack<T, W>;
-    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-    if (row >= N) return;
-    const T* token = wte + static_cast<std::int64_t>(ids[row]) * C;
-    const T* position = wpe == nullptr ? nullptr : wpe + row % T_length * C;
-    T* target = out + row * C;
-#pragma unroll 4
-    for (int column = static_cast<int>(threadIdx.x % 32) * W; column < C; column += 32 * W) {
-        P x = P::load(token + column);
-        if (position != nullptr) {
-            const P y = P::load(position + column);
-            float sum[W];
+    const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+    const std::int64_t t = group % T_length;
+    const std::int64_t first = group / T_length * kForwardRows;
+    if (first >= B) return;
+    std::int64_t token[kForwardRows];
 #pragma unroll
-            for (int i = 0; i < W; ++i)
-                sum[i] = x.get(i) + y.get(i);
-            x = P::from(sum);
+    for (int r = 0; r < kForwardRows; ++r)
+        token[r] = first + r < B ? ids[(first + r) * T_length + t] : -1;
+    for (int begin = static_cast<int>(threadIdx.x % 32) * W; begin < C;
+         begin += kForwardPacks * 32 * W) {
+        P x[kForwardRows][kForwardPacks];
+        P position[kForwardPacks];
+#pragma unroll
+        for (int p = 0; p < kForwardPacks; ++p) {
+            const int column = begin + p * 32 * W;
+#pragma unroll
+            for (int r = 0; r < kForwardRows; ++r) {
+                const bool is_read = token[r] >= 0 && column < C;
+                x[r][p] = is_read ? P::load(wte + token[r] * C + column) : P::zero();
+            }
+            const bool has_position = wpe != nullptr && column < C;
+            position[p] = has_position ? P::load(wpe + t * C + column) : P::zero();
         }
-        x.template store<Use::streaming>(target + column);  // leaves the cache to the table
-    }
-}
-
-// ------------------------------------------------------------------------- backward: ordered list
-
-// The parts of scratch.
-struct Scratch {
-    int* counts;   // (Vp) how often each id occurs
-    int* starts;   // (Vp) where its list begins
-    int* slots;    // (N) place of a position in its id's unordered list
-    int* list;     // (N) positions by id
-    int* ordered;  // (N) positions by (id, position)
-    float* heads;  // (chunks, C) sum of the entries of the id that entered the chunk from the left
-    float* tails;  // (chunks, C) sum of the entries of the id that leaves it to the right
-};
-
-__global__ void __launch_bounds__(kThreads)
-    count_ids_kernel(const Scratch s, const int* __restrict__ ids, int N) {
-    const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-    if (i < N) s.slots[i] = atomicAdd(&s.counts[ids[i]], 1);
-}
-
-// starts = exclusive sum of counts. Each block first adds all counts before its own ids.
-__global__ void __launch_bounds__(kScanIds) scan_counts_kernel(const Scratch s, int Vp) {
-    __shared__ int shared[2][kScanIds / 32];
-    const int first = static_cast<int>(blockIdx.x) * kScanIds;
-    const int thread = static_cast<int>(threadIdx.x);
-    int before = 0;
-    for (int v = thread; v < first; v += kScanIds)
-        before += s.counts[v];
-    before = block_sum<kScanIds / 32>(before, shared[0]);
-    const int count = first + thread < Vp ? s.counts[first + thread] : 0;
-    int inclusive = count;
 #pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        const int other = __shfl_up_sync(kFullWarp, inclusive, offset);
-        if (thread % 32 >= offset) inclusive += other;
+        for (int p = 0; p < kForwardPacks; ++p) {
+            const int column = begin + p * 32 * W;
+#pragma unroll
+            for (int r = 0; r < kForwardRows; ++r) {
+                if (token[r] < 0 || column >= C) continue;
+                if (wpe != nullptr) {
+                    float sum[W];
+#pragma unroll
+                    for (int i = 0; i < W; ++i)
+                        sum[i] = x[r][p].get(i) + position[p].get(i);
+                    x[r][p] = P::from(sum);
+                }
+                T* target = out + ((first + r) * T_length + t) * C + column;
+                x[r][p].template store<Use::streaming>(target);  // leaves L2 to the table
+            }
+        }
     }
-    if (thread % 32 == 31) shared[1][thread / 32] = inclusive;
-    __syncthreads();
-    for (int w = 0; w < thread / 32; ++w)
-        before += shared[1][w];
-    if (first + thread < Vp) s.starts[first + thread] = before + inclusive - count;
-}
-
-__global__ void __launch_bounds__(kThreads)
-    place_positions_kernel(const Scratch s, const int* __restrict__ ids, int N) {
-    const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-    if (i < N) s.list[s.starts[ids[i]] + s.slots[i]] = i;
-}
-
-// An entry's place is the number of smaller positions in its id's list.
-__global__ void __launch_bounds__(kThreads)
-    order_positions_kernel(const Scratch s, const int* __restrict__ ids, int N) {
-    const int e = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-    if (e >= N) return;
-    const int position = s.list[e];
-    const int id = ids[position];
-    const int start = s.starts[id];
-    const int count = s.counts[id];
-    int rank = 0;
-    for (int k = 0; k < count; ++k)
-        rank += s.list[start + k] < position ? 1 : 0;
-    s.ordered[start + rank] = position;
 }
 
 // ---------------------------------------------------------------------------------- backward: sums
 
 template <class T, class G>
 struct Arrays {
-    Scratch s;
+    EmbeddingScratch s;
+    EmbeddingGrid grid;
     G* dwte;
     G* dwpe;  // may be null
     const T* dout;
@@ -169,50 +133,67 @@ find_ends(const Arrays<T, G>& a, int begin, int entries, int own_id) {
             __ballot_sync(kFullWarp, leaves && !is_head)};
 }
 
-// One warp a chunk and 32 W columns (blockIdx.y). The rows of dwte that a step adds to are read
-// together with its rows of dout.
+// Entries k ... k + kUnroll - 1 of a chunk: their rows of dout, and the rows of dwte that the sums
+// ending there are added to.
 template <class T, class G, int W>
-__global__ void __launch_bounds__(kThreads) sum_chunks_kernel(const Arrays<T, G> a) {
-    using P = Pack<T, W>;
-    using Q = Pack<G, W>;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int chunk = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+struct ChunkRows {
+    Pack<T, W> dout[kUnroll];
+    Pack<G, W> old[kUnroll];
+
+    // All lanes call it. own_position and own_id are of entry `lane`; direct is that of ChunkEnds.
+    __device__ __forceinline__ void load(const Arrays<T, G>& a,
+                                         int own_position,
+                                         int own_id,
+                                         unsigned direct,
+                                         int k,
+                                         int entries,
+                                         int column) {
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const std::int64_t position = __shfl_sync(kFullWarp, own_position, k + u);
+            const std::int64_t id = __shfl_sync(kFullWarp, own_id, k + u);
+            const bool is_read = k + u < entries && column < a.C;
+            const bool is_old_read = is_read && a.accumulate_dwte && (direct >> (k + u) & 1U) != 0;
+            dout[u] =
+                is_read ? Pack<T, W>::load(a.dout + position * a.C + column) : Pack<T, W>::zero();
+            old[u] = is_old_read
+                         ? Pack<G, W>::template load<Use::streaming>(a.dwte + id * a.C + column)
+                         : Pack<G, W>::zero();
+        }
+    }
+};
+
+// One warp a chunk and 32 W columns. The next rows are on their way while these are added. Rows of
+// dwte are streamed, which leaves L2 to dout.
+template <class T, class G, int W>
+__device__ __forceinline__ void sum_chunk(const Arrays<T, G>& a, int chunk, int column) {
     const int begin = chunk * kChunk;
     if (begin >= a.N) return;
-    const int column = (static_cast<int>(blockIdx.y) * 32 + lane) * W;
-    const bool is_active = column < a.C;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
     const int entries = min(kChunk, a.N - begin);
     const int own_position = lane < entries ? a.s.ordered[begin + lane] : 0;
     const int own_id = lane < entries ? a.ids[own_position] : -1;
     const ChunkEnds ends = find_ends(a, begin, entries, own_id);
     const std::int64_t partial = static_cast<std::int64_t>(chunk) * a.C + column;
     float sums[W] = {};
+    ChunkRows<T, G, W> rows, next;
+    next.load(a, own_position, own_id, ends.direct, 0, entries, column);
     for (int k = 0; k < entries; k += kUnroll) {
-        P rows[kUnroll];
-        Q old[kUnroll];
-        G* targets[kUnroll];
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t position = __shfl_sync(kFullWarp, own_position, k + u);
-            const std::int64_t id = __shfl_sync(kFullWarp, own_id, k + u);
-            const bool is_read = is_active && k + u < entries;
-            const bool is_direct = is_active && (ends.direct >> (k + u) & 1U) != 0;
-            targets[u] = a.dwte + id * a.C + column;
-            rows[u] = is_read ? P::load(a.dout + position * a.C + column) : P::zero();
-            old[u] = is_direct && a.accumulate_dwte ? Q::load(targets[u]) : Q::zero();
-        }
+        rows = next;
+        next.load(a, own_position, own_id, ends.direct, k + kUnroll, entries, column);
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
             for (int i = 0; i < W; ++i)
-                sums[i] += rows[u].get(i);
+                sums[i] += rows.dout[u].get(i);
+            const std::int64_t id = __shfl_sync(kFullWarp, own_id, k + u);
             if (!ends.any(k + u)) continue;
-            if (is_active && (ends.direct >> (k + u) & 1U) != 0) {
+            if (column < a.C && (ends.direct >> (k + u) & 1U) != 0) {
 #pragma unroll
                 for (int i = 0; i < W; ++i)
-                    sums[i] += old[u].get(i);
-                Q::from(sums).store(targets[u]);
-            } else if (is_active) {
+                    sums[i] += rows.old[u].get(i);
+                Pack<G, W>::from(sums).template store<Use::streaming>(a.dwte + id * a.C + column);
+            } else if (column < a.C) {
                 const bool is_head = (ends.head >> (k + u) & 1U) != 0;
                 Pack<float, W>::from(sums).store((is_head ? a.s.heads : a.s.tails) + partial);
             }
@@ -220,6 +201,46 @@ __global__ void __launch_bounds__(kThreads) sum_chunks_kernel(const Arrays<T, G>
             for (int i = 0; i < W; ++i)
                 sums[i] = 0.0F;
         }
+    }
+}
+
+// One warp a row t of dwpe and 32 W columns, batches in order. Rows t >= T become 0 or stay.
+template <class T, class G, int W>
+__device__ __forceinline__ void sum_position(const Arrays<T, G>& a, int t, int column) {
+    using P = Pack<T, W>;
+    constexpr int kPositionUnroll = P::kBytes > 8 ? 8 : 16;  // rows in flight
+    if (t >= a.max_T || column >= a.C || (t >= a.T_length && a.accumulate_dwpe)) return;
+    float sums[W] = {};
+    if (t < a.T_length) {
+        const T* source = a.dout + static_cast<std::int64_t>(t) * a.C + column;
+        const std::int64_t stride = static_cast<std::int64_t>(a.T_length) * a.C;
+        const int B = a.N / a.T_length;
+        for (int b = 0; b < B; b += kPositionUnroll) {
+            P rows[kPositionUnroll];
+#pragma unroll
+            for (int u = 0; u < kPositionUnroll; ++u)
+                rows[u] = b + u < B ? P::load(source + (b + u) * stride) : P::zero();
+#pragma unroll
+            for (int u = 0; u < kPositionUnroll; ++u) {
+#pragma unroll
+                for (int i = 0; i < W; ++i)
+                    sums[i] += rows[u].get(i);
+            }
+        }
+    }
+    write_sums(a.dwpe + static_cast<std::int64_t>(t) * a.C + column, sums, a.accumulate_dwpe);
+}
+
+template <class T, class G, int W>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 2 : 3)
+    sum_rows_kernel(const Arrays<T, G> a) {
+    const EmbeddingWork work =
+        embedding_work(a.grid, static_cast<int>(blockIdx.x), static_cast<int>(threadIdx.x) / 32);
+    const int column = (work.slice * 32 + static_cast<int>(threadIdx.x) % 32) * W;
+    if (work.is_position) {
+        sum_position<T, G, W>(a, work.item, column);
+    } else {
+        sum_chunk<T, G, W>(a, work.item, column);
     }
 }
 
@@ -264,98 +285,32 @@ __global__ void __launch_bounds__(kThreads) zero_missing_ids_kernel(const Arrays
         Pack<G, W>::zero().store(row + column);
 }
 
-// dwpe: one thread a pack of one row t, batches in order. Rows t >= T become 0 or stay.
-template <class T, class G, int W>
-__global__ void __launch_bounds__(kThreads) sum_positions_kernel(const Arrays<T, G> a) {
-    using P = Pack<T, W>;
-    const int packs = a.C / W;
-    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-    const int t = static_cast<int>(index / packs);
-    if (t >= a.max_T || (t >= a.T_length && a.accumulate_dwpe)) return;
-    const int column = static_cast<int>(index % packs) * W;
-    float sums[W] = {};
-    if (t < a.T_length) {
-        const T* source = a.dout + static_cast<std::int64_t>(t) * a.C + column;
-        const std::int64_t stride = static_cast<std::int64_t>(a.T_length) * a.C;
-        const int B = a.N / a.T_length;
-        int b = 0;
-        for (; b + 2 * kUnroll <= B; b += 2 * kUnroll) {
-            P rows[2 * kUnroll];
-#pragma unroll
-            for (int u = 0; u < 2 * kUnroll; ++u)
-                rows[u] = P::load(source + (b + u) * stride);
-#pragma unroll
-            for (int u = 0; u < 2 * kUnroll; ++u) {
-#pragma unroll
-                for (int i = 0; i < W; ++i)
-                    sums[i] += rows[u].get(i);
-            }
-        }
-        for (; b < B; ++b) {
-            const P row = P::load(source + b * stride);
-#pragma unroll
-            for (int i = 0; i < W; ++i)
-                sums[i] += row.get(i);
-        }
-    }
-    write_sums(a.dwpe + static_cast<std::int64_t>(t) * a.C + column, sums, a.accumulate_dwpe);
-}
-
 // --------------------------------------------------------------------------------------- launchers
 
-constexpr std::int64_t kAlignBytes = 256;
-
-// Lays the parts out behind `base` and returns their end; base may be null to measure.
-std::int64_t lay_out(char* base, std::int64_t N, std::int64_t Vp, std::int64_t C, Scratch* s) {
-    std::int64_t offset = 0;
-    const auto take = [&](std::int64_t elements) {
-        char* place = base + offset;
-        offset += ceil_div<std::int64_t>(elements * 4, kAlignBytes) * kAlignBytes;
-        return static_cast<void*>(place);
-    };
-    const std::int64_t chunks = ceil_div<std::int64_t>(N, kChunk);
-    s->counts = static_cast<int*>(take(Vp));
-    s->starts = static_cast<int*>(take(Vp));
-    s->slots = static_cast<int*>(take(N));
-    s->list = static_cast<int*>(take(N));
-    s->ordered = static_cast<int*>(take(N));
-    s->heads = static_cast<float*>(take(chunks * C));
-    s->tails = static_cast<float*>(take(chunks * C));
-    return offset;
-}
-
 template <class T, class G, int W>
-void launch_backward(Stream stream, const Arrays<T, G>& a) {
-    const auto blocks_of = [](std::int64_t items, std::int64_t per_block) {
-        return static_cast<unsigned>(ceil_div<std::int64_t>(items, per_block));
-    };
+void launch_backward(Stream stream, Arrays<T, G> a) {
     const cudaStream_t queue = native(stream);
-    if (a.dwpe != nullptr) {
-        const std::int64_t packs = static_cast<std::int64_t>(a.max_T) * (a.C / W);
-        sum_positions_kernel<T, G, W><<<blocks_of(packs, kThreads), kThreads, 0, queue>>>(a);
-    }
-    const unsigned position_blocks = blocks_of(a.N, kThreads);
-    CUDA_CHECK(cudaMemsetAsync(a.s.counts, 0, static_cast<std::size_t>(a.Vp) * sizeof(int), queue));
-    count_ids_kernel<<<position_blocks, kThreads, 0, queue>>>(a.s, a.ids, a.N);
-    scan_counts_kernel<<<blocks_of(a.Vp, kScanIds), kScanIds, 0, queue>>>(a.s, a.Vp);
-    place_positions_kernel<<<position_blocks, kThreads, 0, queue>>>(a.s, a.ids, a.N);
-    order_positions_kernel<<<position_blocks, kThreads, 0, queue>>>(a.s, a.ids, a.N);
-    const dim3 chunks(blocks_of(a.N, kChunk * kWarps), blocks_of(a.C, 32 * W));
-    sum_chunks_kernel<T, G, W><<<chunks, kThreads, 0, queue>>>(a);
+    order_positions(queue, a.s, a.ids, a.N, a.Vp);
+    a.grid = embedding_grid(a.N, a.C, a.dwpe == nullptr ? 0 : a.max_T, W);
+    sum_rows_kernel<T, G, W><<<static_cast<unsigned>(a.grid.num_blocks()), kThreads, 0, queue>>>(a);
+    const dim3 chunks(static_cast<unsigned>(a.grid.chunk_blocks),
+                      static_cast<unsigned>(a.grid.slices));
     join_chunks_kernel<T, G, W><<<chunks, kThreads, 0, queue>>>(a);
     if (!a.accumulate_dwte) {
-        zero_missing_ids_kernel<T, G, W><<<blocks_of(a.Vp, kWarps), kThreads, 0, queue>>>(a);
+        const auto blocks = static_cast<unsigned>(ceil_div(a.Vp, kWarps));
+        zero_missing_ids_kernel<T, G, W><<<blocks, kThreads, 0, queue>>>(a);
     }
 }
 
 template <class T, int W>
 void launch_forward(Stream stream, const EmbeddingForward& args) {
-    const std::int64_t N = args.ids.numel();
-    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(N, kWarps));
+    const std::int64_t B = args.ids.dim(0);
+    const std::int64_t T_length = args.ids.dim(1);
+    const std::int64_t warps = ceil_div<std::int64_t>(B, kForwardRows) * T_length;
+    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(warps, kWarps));
     embedding_forward_kernel<T, W><<<blocks, kThreads, 0, native(stream)>>>(
         args.out.ptr<T>(), args.ids.ptr<std::int32_t>(), args.wte.ptr<T>(),
-        args.wpe ? args.wpe.ptr<T>() : nullptr, N, static_cast<int>(args.ids.dim(-1)),
-        static_cast<int>(args.out.dim(-1)));
+        args.wpe ? args.wpe.ptr<T>() : nullptr, B, T_length, static_cast<int>(args.out.dim(-1)));
 }
 
 }  // namespace
@@ -387,6 +342,7 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
         dispatch_float(args.dwte.dtype, [&](auto gradient) {
             using G = decltype(gradient);
             Arrays<T, G> a = {{},
+                              {},
                               args.dwte.ptr<G>(),
                               args.dwpe ? args.dwpe.ptr<G>() : nullptr,
                               args.dout.ptr<T>(),
@@ -398,7 +354,7 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
                               static_cast<int>(C),
                               args.accumulate_dwte,
                               args.accumulate_dwpe};
-            lay_out(static_cast<char*>(args.scratch.data), N, a.Vp, C, &a.s);
+            lay_out_embedding_scratch(static_cast<char*>(args.scratch.data), N, a.Vp, C, &a.s);
             constexpr int W = 4;  // a warp reads and writes whole sectors of both dtypes
             if (C % W == 0 && are_aligned(args.dout, args.dwte, args.dwpe, args.scratch)) {
                 launch_backward<T, G, W>(stream, a);
@@ -408,13 +364,6 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
         });
     });
     check_launch("embedding_backward", args.dout);
-}
-
-std::int64_t embedding_backward_scratch_bytes(std::int64_t num_tokens,
-                                              std::int64_t Vp,
-                                              std::int64_t C) {
-    Scratch unused;
-    return lay_out(nullptr, num_tokens, Vp, C, &unused);
 }
 
 }  // namespace ingot::cuda

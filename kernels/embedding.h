@@ -47,9 +47,6 @@ void embedding_backward(const EmbeddingBackward& args);
 namespace cuda {
 void embedding_forward(Stream stream, const EmbeddingForward& args);
 void embedding_backward(Stream stream, const EmbeddingBackward& args);
-std::int64_t embedding_backward_scratch_bytes(std::int64_t num_tokens,
-                                              std::int64_t Vp,
-                                              std::int64_t C);
 }  // namespace cuda
 
 }  // namespace ingot

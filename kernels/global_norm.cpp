@@ -6,6 +6,7 @@
 
 #include "engine/core/op_range.h"
 #include "kernels/contract.h"
+#include "kernels/device/global_norm_grid.h"
 
 namespace ingot {
 namespace {
@@ -74,10 +75,7 @@ void squared_norm(Stream stream, const SquaredNorm& args) {
 }
 
 std::int64_t squared_norm_scratch_bytes(Device device, std::int64_t numel) {
-    if constexpr (kHasCuda) {
-        if (device == Device::cuda) return cuda::squared_norm_scratch_bytes(numel);
-    }
-    return 0;
+    return device == Device::cuda ? cuda::squared_norm_scratch_bytes(numel) : 0;
 }
 
 void clip_by_global_norm(Stream stream, const ClipByGlobalNorm& args) {

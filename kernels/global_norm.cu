@@ -1,7 +1,6 @@
 // Two stages: a number of blocks that depends on the size alone sums squares in fp32, one block
 // adds their partial sums in fp64. Bytes: the gradient once.
-#include <algorithm>
-
+#include "kernels/device/global_norm_grid.h"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
 #include "kernels/device/reduce.cuh"
@@ -11,9 +10,7 @@ namespace ingot::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kUnroll = 4;                      // packs that a thread has in flight
-constexpr std::int64_t kMaxBlocks = 4 * 132;    // one wave at 4 blocks a multiprocessor
-constexpr std::int64_t kBlockElements = 16384;  // fewest elements worth a block
+constexpr int kUnroll = 4;  // packs that a thread has in flight
 
 template <class T, int W>
 __global__ void __launch_bounds__(kThreads, 4) squared_norm_kernel(float* __restrict__ partials,
@@ -85,16 +82,11 @@ __global__ void __launch_bounds__(kThreads)
     scalars[kIsFinite] = is_finite ? 1.0F : 0.0F;
 }
 
-int num_blocks(std::int64_t numel) {
-    const std::int64_t blocks = ceil_div(numel, kBlockElements);
-    return static_cast<int>(std::max<std::int64_t>(1, std::min(kMaxBlocks, blocks)));
-}
-
 }  // namespace
 
 void squared_norm(Stream stream, const SquaredNorm& args) {
     const std::int64_t numel = args.inp.numel();
-    const int blocks = num_blocks(numel);
+    const int blocks = squared_norm_blocks(numel);
     float* partials = static_cast<float*>(args.scratch.data);
     dispatch_float(args.inp.dtype, [&](auto zero) {
         using T = decltype(zero);
@@ -110,10 +102,6 @@ void squared_norm(Stream stream, const SquaredNorm& args) {
     add_partials_kernel<<<1, kThreads, 0, native(stream)>>>(args.out.ptr<float>(), partials, blocks,
                                                             args.accumulate);
     check_launch("squared_norm", args.out);
-}
-
-std::int64_t squared_norm_scratch_bytes(std::int64_t numel) {
-    return num_blocks(numel) * static_cast<std::int64_t>(sizeof(float));
 }
 
 void clip_by_global_norm(Stream stream, const ClipByGlobalNorm& args) {

@@ -38,7 +38,6 @@ void clip_by_global_norm(const ClipByGlobalNorm& args);
 
 namespace cuda {
 void squared_norm(Stream stream, const SquaredNorm& args);
-std::int64_t squared_norm_scratch_bytes(std::int64_t numel);
 void clip_by_global_norm(Stream stream, const ClipByGlobalNorm& args);
 }  // namespace cuda
 

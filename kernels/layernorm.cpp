@@ -6,6 +6,7 @@
 
 #include "engine/core/op_range.h"
 #include "kernels/contract.h"
+#include "kernels/device/layernorm_grid.h"
 
 namespace ingot {
 namespace {
@@ -220,10 +221,7 @@ void layernorm_backward(Stream stream, const LayerNormBackward& args) {
 }
 
 std::int64_t layernorm_backward_scratch_bytes(Device device, std::int64_t N, std::int64_t C) {
-    if constexpr (kHasCuda) {
-        if (device == Device::cuda) return cuda::layernorm_backward_scratch_bytes(N, C);
-    }
-    return 0;
+    return device == Device::cuda ? cuda::layernorm_backward_scratch_bytes(N, C) : 0;
 }
 
 namespace cpu {

@@ -2,10 +2,9 @@
 // read once. Backward gives each thread of a block one pack of columns and walks over rows, so that
 // the sums over rows stay in registers until the end. Everything else (odd C, unaligned views, wide
 // rows) goes through the *_any_kernel path, which reads rows again from the cache.
-#include <algorithm>
-
 #include "kernels/device/column_sum.cuh"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/layernorm_grid.h"
 #include "kernels/device/packed.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/layernorm.h"
@@ -15,7 +14,8 @@ namespace {
 
 constexpr int kForwardWarps = 8;    // rows of a forward block
 constexpr int kMaxLaneFloats = 64;  // of one row in a lane's registers: C <= 2048
-constexpr int kBackwardRows = 2;    // rows that a backward block has in flight at once
+constexpr int kBackwardRows = kLayerNormBackwardRows;
+static_assert(kPackWidth<bf16> == 8 && kPackWidth<float> == 4, "as layernorm_grid.h counts");
 constexpr int kMaxBackwardThreads = 512;
 constexpr int kAnyThreads = 256;
 
@@ -342,28 +342,12 @@ __global__ void __launch_bounds__(kAnyThreads)
     }
 }
 
-// Number of backward blocks, from the shape alone, so that the order of the sums is the same on any
-// card: 480 threads on each of 132 multiprocessors, which is what 128 registers a thread allow.
-int num_partials(std::int64_t N, int threads) {
-    const std::int64_t blocks = 132LL * std::max(1, 480 / threads);
-    return static_cast<int>(
-        std::max<std::int64_t>(1, std::min(blocks, ceil_div<std::int64_t>(N, kBackwardRows))));
-}
-
-int backward_threads(std::int64_t C, int width) {
-    return static_cast<int>(std::max<std::int64_t>(1, ceil_div<std::int64_t>(C / width, 32)) * 32);
-}
-
-int num_partials_any(std::int64_t N) {
-    return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(132, N / 16)));
-}
-
 template <class T>
 int launch_backward(cudaStream_t stream, const BackwardArrays<T>& a, bool is_aligned) {
     constexpr int W = kPackWidth<T>;
-    const int threads = backward_threads(a.C, W);
+    const int threads = layernorm_backward_threads(a.C, W);
     if (is_aligned && a.C % W == 0 && threads <= kMaxBackwardThreads) {
-        const int blocks = num_partials(a.N, threads);
+        const int blocks = layernorm_backward_blocks(a.N, threads);
         if (a.dresidual != nullptr) {
             layernorm_backward_kernel<T, true><<<blocks, threads, 0, stream>>>(a);
         } else {
@@ -371,7 +355,7 @@ int launch_backward(cudaStream_t stream, const BackwardArrays<T>& a, bool is_ali
         }
         return blocks;
     }
-    const int partials = num_partials_any(a.N);
+    const int partials = layernorm_backward_any_blocks(a.N);
     const dim3 grid(static_cast<unsigned>(ceil_div(a.C, kAnyThreads)),
                     static_cast<unsigned>(partials));
     layernorm_parameters_any_kernel<T><<<grid, kAnyThreads, 0, stream>>>(a);
@@ -448,13 +432,6 @@ void layernorm_backward(Stream stream, const LayerNormBackward& args) {
                     args.accumulate);
     });
     check_launch("layernorm_backward", args.dweight);
-}
-
-std::int64_t layernorm_backward_scratch_bytes(std::int64_t N, std::int64_t C) {
-    const int partials =
-        std::max({num_partials(N, backward_threads(C, kPackWidth<bf16>)),
-                  num_partials(N, backward_threads(C, kPackWidth<float>)), num_partials_any(N)});
-    return static_cast<std::int64_t>(partials) * 2 * C * static_cast<std::int64_t>(sizeof(float));
 }
 
 }  // namespace ingot::cuda

@@ -70,7 +70,6 @@ namespace cuda {
 void layernorm_forward(Stream stream, const LayerNormForward& args);
 void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& args);
 void layernorm_backward(Stream stream, const LayerNormBackward& args);
-std::int64_t layernorm_backward_scratch_bytes(std::int64_t N, std::int64_t C);
 }  // namespace cuda
 
 }  // namespace ingot

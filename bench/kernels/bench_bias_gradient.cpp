@@ -6,7 +6,7 @@ namespace ingot::bench {
 void add_bias_gradient(std::vector<Case>& cases, const ModelSizes& m) {
     const std::int64_t N = m.rows();
     for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const std::int64_t OC : {m.C, 4 * m.C}) {
+        for (const std::int64_t OC : {m.C, 3 * m.C, 4 * m.C}) {
             cases.push_back({.op = "bias_gradient",
                              .shape = str(N, "x", OC),
                              .dtype = dtype,

@@ -7,11 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define INGOT_HOST_DEVICE __host__ __device__
-#else
-#define INGOT_HOST_DEVICE
-#endif
+#include "engine/core/host_device.h"
 
 namespace ingot {
 

@@ -8,6 +8,7 @@
 namespace ingot::cuda {
 
 inline constexpr int kColumnSumLanes = 32;  // threads that share one column
+inline constexpr int kColumnSumUnroll = 8;  // partials that a thread has in flight
 
 // out[c] (+)= sum over p of partials[p * stride + c]. grid.x * 32 columns; blockIdx.y chooses the
 // output: out0 reads columns 0..C-1 of a row of partials, out1 columns C..2C-1.
@@ -24,9 +25,18 @@ __global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
     float sum = 0.0F;
     if (column < C) {
         const float* source = partials + static_cast<std::int64_t>(blockIdx.y) * C + column;
-#pragma unroll 16
-        for (int p = static_cast<int>(threadIdx.y); p < num_partials; p += kColumnSumLanes)
-            sum += source[p * stride];
+        for (int first = static_cast<int>(threadIdx.y); first < num_partials;
+             first += kColumnSumLanes * kColumnSumUnroll) {
+            float values[kColumnSumUnroll];
+#pragma unroll
+            for (int u = 0; u < kColumnSumUnroll; ++u) {
+                const int p = first + u * kColumnSumLanes;
+                values[u] = p < num_partials ? source[p * stride] : 0.0F;
+            }
+#pragma unroll
+            for (int u = 0; u < kColumnSumUnroll; ++u)
+                sum += values[u];
+        }
     }
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();

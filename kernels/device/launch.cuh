@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/core/device.h"
+#include "kernels/device/arithmetic.h"
 
 namespace ingot::cuda {
 
@@ -29,11 +30,6 @@ inline void check_launch(const char* op, const TensorShape& shape) {
 
 inline cudaStream_t native(Stream stream) {
     return static_cast<cudaStream_t>(stream.native());
-}
-
-template <class Integer>
-constexpr Integer ceil_div(Integer value, Integer divisor) {
-    return (value + divisor - 1) / divisor;
 }
 
 inline bool is_aligned(const void* pointer, std::size_t bytes) {

@@ -103,6 +103,8 @@ TEST_CASE("bench: inputs hold what was asked for") {
     CHECK(*seen.begin() >= 0);
     CHECK(*seen.rbegin() < 7);
     CHECK(seen.size() > 3);
+    CHECK(num_distinct_ids(50, 7) == static_cast<std::int64_t>(seen.size()));
+    CHECK(num_distinct_ids(65536, 1) == 1);
     CHECK(in.exactly({1.5F, 2.5F}).ptr<float>()[1] == 2.5F);
     CHECK(in.size_bytes() == 4 * 2100000 + 4 * 50 + 8);
 }
