@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/source_dir.h"
 #include "tests/support/source_rules.h"
 
 using namespace ingot::test;
@@ -52,7 +53,7 @@ void check_clean(const std::vector<SourceFile>& files) {
 }  // namespace
 
 TEST_CASE("layering: the tree has no problem") {
-    const std::vector<SourceFile> files = read_sources(INGOT_SOURCE_DIR);
+    const std::vector<SourceFile> files = read_sources(source_dir());
     CHECK(files.size() > 50);
     std::vector<std::string> problems = missing_files(files);
     for (const SourceFile& file : files) {

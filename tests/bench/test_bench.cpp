@@ -1,6 +1,5 @@
 // Goal: the benchmark's arithmetic is right, every case can be made and called, and what a user can
 // get wrong is named. Method: known numbers; one call of every case; a short run into a JSON file.
-#include <cstdio>
 #include <fstream>
 #include <set>
 #include <string>
@@ -11,9 +10,11 @@
 
 #include "bench/bench.h"
 #include "bench/kernels/cases.h"
+#include "tests/support/temp_folder.h"
 
 using namespace ingot;
 using namespace ingot::bench;
+using ingot::test::TempFolder;
 
 namespace {
 
@@ -139,7 +140,8 @@ TEST_CASE("bench: on CUDA every matmul of cuBLASLt alone stands beside the heuri
 }
 
 TEST_CASE("bench: a run writes its results, and names a wrong filter, device, time and file") {
-    const std::string path = INGOT_BINARY_DIR "/test_bench.json";
+    const TempFolder folder;
+    const std::string path = folder / "test_bench.json";
     Options options{.filter = "sum 512 f32", .json = path, .device = "cpu", .seconds = 1e-3};
     run(options);
     std::ifstream file(path);
@@ -155,7 +157,6 @@ TEST_CASE("bench: a run writes its results, and names a wrong filter, device, ti
     CHECK(json["cases"][0]["samples_us"][0].get<double>() > 0.0);
     CHECK(json["cases"][0]["library"].is_null());
     CHECK(json["cases"][0]["library_us"].is_null());
-    std::remove(path.c_str());
     const auto message = [&](Options changed) {
         try {
             run(changed);

@@ -1,11 +1,12 @@
 #include "tests/data/shard_fixture.h"
 
 #include "engine/core/rng.h"
+#include "tests/support/source_dir.h"
 
 namespace ingot::test {
 
 std::string case_file(const std::string& name) {
-    return str(INGOT_SOURCE_DIR, "/tests/cases/", name);
+    return str(source_dir(), "/tests/cases/", name);
 }
 
 std::vector<std::int64_t> counting_ids(std::int64_t count, std::int64_t vocab_size) {

@@ -11,6 +11,7 @@
 #include "kernels/adamw.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/test_tensor.h"
 #include "tests/support/threads.h"
 
@@ -20,7 +21,7 @@ using namespace ingot::test;
 namespace {
 
 nlohmann::json expected_of(const char* folder) {
-    std::ifstream file(str(INGOT_SOURCE_DIR, "/tests/cases/", folder, "/expected.json"));
+    std::ifstream file(str(source_dir(), "/tests/cases/", folder, "/expected.json"));
     return nlohmann::json::parse(file);
 }
 

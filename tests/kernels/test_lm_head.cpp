@@ -12,6 +12,7 @@
 #include "kernels/lm_head.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
@@ -201,7 +202,7 @@ TEST_CASE("lm_head_loss: without gradients the losses have the same bits and not
 TEST_CASE("lm_head_loss: a mean over all trained tokens does not depend on the split (B46)") {
     // Two micro-batches of 10 and 100 trained tokens with losses of 2 and 1 a token. Sums and
     // counts give 1.0909 together and apart; a mean of the two means would be 1.5.
-    std::ifstream file(std::string(INGOT_SOURCE_DIR) + "/tests/cases/B46_num_accum/expected.json");
+    std::ifstream file(source_dir() + "/tests/cases/B46_num_accum/expected.json");
     const nlohmann::json expected = nlohmann::json::parse(file);
     const int short_count = expected["micro_batches"][0]["trained_tokens"];
     const int long_count = expected["micro_batches"][1]["trained_tokens"];

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "model/families/gpt2.h"
+#include "tests/support/source_dir.h"
 
 using namespace ingot;
 
@@ -33,7 +34,7 @@ const std::string kGood =
 }  // namespace
 
 TEST_CASE("gpt2: the golden model's config.json is read") {
-    const DecoderConfig c = read_gpt2_config(INGOT_SOURCE_DIR "/tests/golden/gpt2-tiny");
+    const DecoderConfig c = read_gpt2_config(test::source_dir() + "/tests/golden/gpt2-tiny");
     CHECK(c.vocab_size == 256);
     CHECK(c.context_length == 64);
     CHECK(c.num_layers == 2);

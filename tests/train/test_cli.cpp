@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/train/cli.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/temp_folder.h"
 
 using namespace ingot;
@@ -95,12 +96,12 @@ TEST_CASE("cli: help and version name every key, and help fits 100 columns") {
 }
 
 TEST_CASE("cli: docs/config.md is the table (./train_gpt --help-markdown > docs/config.md)") {
-    CHECK(read_all(INGOT_SOURCE_DIR "/docs/config.md") == help_markdown());
+    CHECK(read_all(source_dir() + "/docs/config.md") == help_markdown());
 }
 
 TEST_CASE("cli: the committed configurations are valid") {
     int count = 0;
-    for (const auto& file : std::filesystem::directory_iterator(INGOT_SOURCE_DIR "/configs")) {
+    for (const auto& file : std::filesystem::directory_iterator(source_dir() + "/configs")) {
         if (file.path().extension() != ".json") continue;
         INFO(file.path().string());
         TrainConfig config = read_config_file(file.path().string());

@@ -7,13 +7,14 @@
 
 #include "engine/train/golden.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/source_dir.h"
 
 using namespace ingot;
 using namespace ingot::test;
 
 namespace {
 
-const std::string kFolder = INGOT_SOURCE_DIR "/tests/golden/gpt2-tiny";
+const std::string kFolder = source_dir() + "/tests/golden/gpt2-tiny";
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "engine/train/hf_weights.h"
 #include "model/decoder.h"
 #include "model/families/gpt2.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Weights of transformers, and their float64 loss.
-const std::string kGolden = INGOT_SOURCE_DIR "/tests/golden/gpt2-tiny";
+const std::string kGolden = source_dir() + "/tests/golden/gpt2-tiny";
 
 // A scratch folder that goes away.
 class Scratch {

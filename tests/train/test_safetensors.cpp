@@ -10,6 +10,7 @@
 
 #include "engine/core/dtype.h"
 #include "engine/train/safetensors.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/temp_folder.h"
 
 using namespace ingot;
@@ -19,7 +20,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-const std::string kCases = INGOT_SOURCE_DIR "/tests/cases/";
+const std::string kCases = source_dir() + "/tests/cases/";
 
 Json expected_of(const std::string& folder) {
     return Json::parse(read_all(kCases + folder + "/expected.json"));

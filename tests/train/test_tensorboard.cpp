@@ -11,6 +11,7 @@
 
 #include "engine/train/tensorboard.h"
 #include "tests/support/event_file.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/temp_folder.h"
 
 using namespace ingot;
@@ -19,7 +20,7 @@ using doctest::Contains;
 
 namespace {
 
-const std::string kCases = INGOT_SOURCE_DIR "/tests/cases/";
+const std::string kCases = source_dir() + "/tests/cases/";
 
 std::vector<std::pair<std::int64_t, float>> points(const std::vector<EventScalar>& scalars) {
     std::vector<std::pair<std::int64_t, float>> result;

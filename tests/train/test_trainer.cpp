@@ -11,6 +11,7 @@
 #include "engine/train/trainer.h"
 #include "tests/support/compare.h"
 #include "tests/support/run_folder.h"
+#include "tests/support/source_dir.h"
 
 using namespace ingot;
 using namespace ingot::test;
@@ -308,7 +309,7 @@ TEST_CASE("trainer: a pretrained model's positions are not stretched") {
     const RunScratch scratch("positions");
     TrainConfig config = scratch.config("run");
     config.model.preset = "";
-    config.model.hf = INGOT_SOURCE_DIR "/tests/golden/gpt2-tiny";
+    config.model.hf = source_dir() + "/tests/golden/gpt2-tiny";
     config.model.init = TrainConfig::Model::Init::hf;
     config.train.seq_len = 65;
     config.train.micro_batch = 1;
