@@ -7,11 +7,11 @@ counting causal operations once: 2 B H T^2 D forward, 2.5 times that backward. C
 
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch_timing import median_ms
 
 # B, query heads, key/value heads, T, head size
 SHAPES = [
@@ -25,22 +25,7 @@ SHAPES = [
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION}
 
 
-def median_ms(call, repeats):
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(repeats):
-        begin = torch.cuda.Event(enable_timing=True)
-        end = torch.cuda.Event(enable_timing=True)
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def measure(name, shape, repeats):
+def measure(name, shape, milliseconds):
     B, H, K, T, D = shape
     q, k, v = (
         torch.randn(B, heads, T, D, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -53,9 +38,9 @@ def measure(name, shape, repeats):
 
         out = forward()
         grad = torch.randn_like(out)
-        forward_ms = median_ms(forward, repeats)
+        forward_ms = median_ms(forward, milliseconds)
         backward_ms = median_ms(
-            lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True), repeats
+            lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True), milliseconds
         )
     flops = 2 * B * H * T * T * D
     return {
@@ -70,11 +55,11 @@ def measure(name, shape, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--milliseconds", type=int, default=200, help="of measuring one call")
     args = parser.parse_args()
     for shape in SHAPES:
         for name in BACKENDS:
-            print(json.dumps(measure(name, shape, args.repeats)), flush=True)
+            print(json.dumps(measure(name, shape, args.milliseconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=tools/setup/common.sh
 source "$here/setup/common.sh"
+# shellcheck source=tools/setup/corpus.sh
+source "$here/setup/corpus.sh"
 # shellcheck source=tools/setup/device.sh
 source "$here/setup/device.sh"
 # shellcheck source=tools/setup/written_files.sh
 source "$here/setup/written_files.sh"
 
-CORPUS=datasets/python-stdlib
-PYTHON=.venv/bin/python
 NUM_STAGES=7
 arguments=()
 stage_number=0
@@ -39,23 +39,6 @@ trap report_stop EXIT
 setting() {
     "$PYTHON" -c 'import json, sys
 print(json.load(open(sys.argv[1])).get(sys.argv[2], {}).get(sys.argv[3], sys.argv[4]))' "$@"
-}
-
-# The shards are made again when the scripts that make them or the python they read change.
-prepare_corpus() {
-    local stamp="$CORPUS/prepared-by" state
-    state="$(hash_of "$(cat tools/python_corpus.py tools/prepare_data.py tools/ingot_data/*.py)" \
-        "$("$PYTHON" -V)")"
-    if [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
-        say "  there already: $CORPUS/shards"
-        return 0
-    fi
-    rm -rf "$CORPUS"
-    "$PYTHON" tools/python_corpus.py --out "$CORPUS"
-    "$PYTHON" tools/prepare_data.py --input "$CORPUS/documents.jsonl" \
-        --tokenizer "$CORPUS/tokenizer.json" --val-fraction 0.05 --test-fraction 0.02 \
-        --out "$CORPUS/shards"
-    echo "$state" >"$stamp"
 }
 
 # choose_run_folder STATE: prints the folder of a finished run of exactly this state, or of a new

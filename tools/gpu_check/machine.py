@@ -1,0 +1,75 @@
+"""The GPU and the versions a result was measured with."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
+TORCH_VERSIONS = """
+import json, torch
+print(json.dumps({"torch": torch.__version__, "torch_cuda": torch.version.cuda,
+                  "cudnn": torch.backends.cudnn.version()}))
+"""
+
+
+def gpu() -> dict[str, str]:
+    """Name, UUID, driver and limits of the first GPU, as nvidia-smi gives them."""
+    done = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader", "--id=0"],
+        check=True, capture_output=True, text=True)
+    return dict(zip(QUERY.split(","), (field.strip() for field in done.stdout.split(","))))
+
+
+def loaded_libraries(library: Path, environment: dict[str, str]) -> dict[str, str]:
+    """{"libcublasLt.so.13": "/path" or "" when it is not found}, as the loader sees it."""
+    done = subprocess.run(["ldd", str(library)], capture_output=True, text=True,
+                          env={**os.environ, **environment})
+    pairs = re.findall(r"^\s*(\S+) => (?:(not found)|(\S+))", done.stdout, re.M)
+    return {name: path for name, _, path in pairs}
+
+
+def library_environment(library: Path) -> dict[str, str]:
+    """What makes every library of the engine loadable: nothing, or the folders that hold the
+    missing ones, CUDA's own before those of Python packages."""
+    missing = [name for name, path in loaded_libraries(library, {}).items() if not path]
+    if not missing:
+        return {}
+    packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    candidates = [Path("/usr/local/cuda/lib64"), *sorted(packages.glob("*/lib"))]
+    folders = [str(next((c for c in candidates if (c / name).exists()), "")) for name in missing]
+    if "." in folders or "" in folders:
+        raise FileNotFoundError(f"{library} needs {', '.join(missing)}, which are neither where "
+                                f"the loader looks nor in {', '.join(map(str, candidates))}")
+    path = ":".join(dict.fromkeys([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]))
+    return {"LD_LIBRARY_PATH": path}
+
+
+def cublas_version(path: str) -> str:
+    try:
+        version = ctypes.CDLL(path).cublasLtGetVersion
+    except (OSError, AttributeError) as error:
+        return f"unknown ({error})"
+    version.restype = ctypes.c_size_t
+    number = version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def versions(library: Path, environment: dict[str, str], python: str) -> dict[str, Any]:
+    libraries = loaded_libraries(library, environment)
+    found: dict[str, Any] = {"os": platform.platform(), "libraries": {
+        name: path for name, path in libraries.items() if "cu" in name or "nv" in name}}
+    for name, path in libraries.items():
+        if name.startswith("libcublasLt") and path:
+            found["cublasLt"] = cublas_version(path)
+    done = subprocess.run([python, "-c", TORCH_VERSIONS], capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    found.update(json.loads(lines[-1]) if done.returncode == 0 and lines else {"torch": "none"})
+    return found

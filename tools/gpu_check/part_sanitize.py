@@ -1,0 +1,73 @@
+"""compute-sanitizer over the kernel tests: invalid accesses, races, reads of unwritten memory.
+
+Only the engine's own kernels are watched by racecheck and initcheck: cuBLASLt's are not ours to
+mend. Racecheck is by far the slowest, so it gets the cases of one tile and a part of one, and no
+case that launches by the hundred.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+from gpu_check import doctest_output
+from gpu_check.check import Check
+
+FILES = ("adamw", "attention", "attention_flash", "bias_gradient", "cast", "cross_entropy",
+         "embedding", "gelu", "global_norm", "layernorm", "lm_head", "matmul", "sum")
+# Millions of elements or hundreds of launches, of kernels that other cases run as well.
+LARGE = ("*2^25*", "*larger than the scratch*", "*finite differences*", "*every bf16 value*",
+         "*more heads than places*")
+# The one case of tensor-core attention that racecheck gets through in its time.
+SMALL_FLASH = "flash attention: two tiles and a part*"
+SECONDS = 270  # of one run
+AT_ONCE = 8
+FOUND = 86  # the exit status by which compute-sanitizer says that it found something
+
+
+def tool_of(check: Check) -> str:
+    for candidate in (shutil.which("compute-sanitizer"),
+                      "/usr/local/cuda/bin/compute-sanitizer"):
+        if candidate and shutil.which(candidate):
+            return candidate
+    raise FileNotFoundError("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin")
+
+
+def command_of(check: Check, sanitizer: str, tool: str, file: str) -> list[str]:
+    command = [sanitizer, f"--tool={tool}", f"--error-exitcode={FOUND}", "--report-api-errors=no"]
+    if tool != "memcheck":
+        command += ["--kernel-regex", "kns=ingot"]
+    command += [check.program("tests_kernels"), f"--source-file=*test_{file}.cpp",
+                f"--test-case-exclude={','.join(LARGE)}"]
+    if tool == "racecheck" and file == "attention_flash":
+        command.append(f"--test-case={SMALL_FLASH}")
+    return command
+
+
+def run(check: Check) -> None:
+    sanitizer = tool_of(check)
+    environment = {"INGOT_REQUIRE_CUDA": "1", "INGOT_SOURCE_DIR": str(check.root),
+                   "OMP_NUM_THREADS": "2"}
+    # The slow ones first, so that nothing long is left at the end.
+    order = [(tool, file) for tool in ("racecheck", "memcheck", "initcheck")
+             for file in sorted(FILES, key=lambda f: not f.startswith(("attention", "matmul")))]
+    done = check.commands.at_once(
+        [{"command": command_of(check, sanitizer, tool, file), "environment": environment,
+          "seconds": SECONDS, "log": f"{tool}-{file}"} for tool, file in order], width=AT_ONCE)
+    runs = check.data["runs"] = {}
+    for (tool, file), one in zip(order, done):
+        counts = doctest_output.parse(one.output)
+        errors = re.findall(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (.+)$", one.output, re.M)
+        runs[f"{tool} {file}"] = {"seconds": round(one.seconds, 1), "status": one.status,
+                                  "cases": counts.cases if counts else 0,
+                                  "summary": errors[-1] if errors else ""}
+        if one.status == FOUND:
+            check.problem(f"{tool} {file}: {errors[-1] if errors else one.last_lines()}")
+        elif one.status != 0 or counts is None or not errors:
+            check.problem(f"{tool} {file} {one.ended} after {one.seconds:.0f} s: "
+                          f"{one.last_lines(2)}")
+        elif counts.cases == 0 or counts.skip_lines:
+            check.problem(f"{tool} {file}: ran {counts.cases} cases, skipped "
+                          f"{len(counts.skip_lines)}")
+    clean = sum(run["status"] == 0 and run["cases"] > 0 for run in runs.values())
+    check.at_least("runs without a finding", clean, len(order), "runs")

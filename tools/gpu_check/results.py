@@ -1,0 +1,65 @@
+"""bench/results/<gpu>.json: one entry a part, the last outcome, good or bad.
+
+    {"schema": 1, "gpu": "NVIDIA H200", "parts": {"tests": ENTRY, ...}, "by_hand": {...}}
+
+An entry holds passed, problems, bars, data (raw samples and figures), commands, commit,
+changed_files, sources (the hash of parts.json's files), date, seconds, gpu (name, uuid) and
+versions. by_hand keeps figures that were measured before a part existed, with their commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+
+
+def file_name(gpu_name: str) -> str:
+    """"NVIDIA H200" -> "h200.json", "NVIDIA A100-SXM4-80GB" -> "a100-sxm4-80gb.json"."""
+    words = re.sub(r"^nvidia\s+", "", gpu_name.strip().lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-") + ".json"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file's content; an empty result where there is none. ValueError for another schema."""
+    if not path.exists():
+        return {"schema": SCHEMA, "parts": {}}
+    results = json.loads(path.read_text())
+    if results.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: schema {results.get('schema')}, this program writes {SCHEMA}")
+    return results
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Whole or not at all: a run that is killed leaves the old file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    os.replace(partial, path)
+
+
+def merge(path: Path, gpu_name: str, part: str, entry: dict[str, Any]) -> None:
+    """The entry replaces that of the same part; everything else stays."""
+    results = read(path)
+    results["gpu"] = gpu_name
+    results["parts"][part] = entry
+    write(path, results)
+
+
+def merge_file(path: Path, other: Path) -> list[str]:
+    """Takes over the parts of `other` that are newer; their names."""
+    ours, theirs = read(path), read(other)
+    if ours.get("gpu", theirs["gpu"]) != theirs["gpu"]:
+        raise ValueError(f"{other} is of {theirs['gpu']}, {path} of {ours['gpu']}")
+    taken = []
+    for part, entry in theirs["parts"].items():
+        if part not in ours["parts"] or ours["parts"][part]["date"] < entry["date"]:
+            ours["parts"][part] = entry
+            taken.append(part)
+    ours["gpu"] = theirs["gpu"]
+    write(path, ours)
+    return taken
