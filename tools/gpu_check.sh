@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: tools/gpu_check.sh [tests|tests_ptx80|sanitize|kernels|e2e|e2e_1558m|export]...
+# usage: tools/gpu_check.sh [tests|tests_ptx80|sanitize|faults|kernels|e2e|e2e_1558m|export]...
 #
 # On a machine with a GPU: proves what the project claims of it, and records it in
 # bench/results/<gpu>.json. Exits non-zero when a test fails or is skipped, or a figure misses its

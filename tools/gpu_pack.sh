@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# usage: tools/gpu_pack.sh OUT_DIR
+# usage: tools/gpu_pack.sh [--faults] OUT_DIR
 #
 # Makes OUT_DIR: everything that tools/gpu_check.sh needs on a machine with a GPU and neither network
-# nor compiler. Needs nvcc, but no GPU. Settings: INGOT_PACK_ARCHITECTURES (90a-real), JOBS.
+# nor compiler. Needs nvcc, but no GPU. --faults also compiles the faults in CUDA code, which takes many
+# times as long. Settings: INGOT_PACK_ARCHITECTURES (90a-real), JOBS.
 #
 #   OUT_DIR/             the tracked files of this tree, and datasets/ with the demo's shards
 #   OUT_DIR/bin/         the library, the programs and the tests, stripped, without OpenBLAS
 #   OUT_DIR/bin-ptx80-N/ libingot.so with compute_80 PTX alone, at most N bytes of shared memory
+#   OUT_DIR/cuda_faults.tar.xz  with --faults
 #   OUT_DIR/PACK.json    the commit, what differed from it, the hash of every part's sources
 set -euo pipefail
 
@@ -61,7 +63,11 @@ report_size() {
 }
 
 main() {
-    local out limit
+    local out limit faults=no
+    if [ "${1:-}" = --faults ]; then
+        faults=yes
+        shift
+    fi
     [ "$#" -eq 1 ] || die "tools/gpu_pack.sh needs one argument, the folder to make" "name one"
     out="$(realpath -m "$1")"
     cd "$REPO"
@@ -79,6 +85,9 @@ main() {
         build ptx80 80-virtual "$limit" ingot
         stage ptx80 "$out/bin-ptx80-$limit" libingot.so
     done
+    if [ "$faults" = yes ]; then
+        "$PYTHON" tests/faults/run_faults.py --stage "$out/cuda_faults.tar.xz" --build build/gpu/native
+    fi
     copy_tree "$out"
     copy_corpus "$out"
     PYTHONPATH=tools "$PYTHON" -m gpu_check.pack "$out"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("fake_gpu_program.py")
 ENGINE = ("tests_core", "tests_kernels", "tests_model", "tests_train", "train_gpt",
           "bench_kernels", "golden_check", "export_hf")
-PARTS = ("tests", "tests_ptx80", "sanitize", "kernels", "e2e", "e2e_1558m", "export")
+PARTS = ("tests", "tests_ptx80", "sanitize", "faults", "kernels", "e2e", "e2e_1558m", "export")
 
 # What the programs under bench/ print, without a GPU or PyTorch.
 TORCH = {
@@ -56,6 +56,8 @@ class Pack:
         for limit in (166912, 101376):
             self.put(f"bin-ptx80-{limit}/libingot.so", "")
         self.put("bin/libingot.so", "")
+        self.put("cuda_faults.tar.xz", "")
+        self.faults_noticed(True, True)
         for name in ("nvidia-smi", "compute-sanitizer"):
             self.install(self.path / name)
         self.put("PACK.json", json.dumps({
@@ -78,6 +80,14 @@ class Pack:
     def print_from(self, name: str, text: str) -> None:
         """A program under bench/ that prints the text and does nothing else."""
         self.put(name, f"print({text!r}, end='')\n")
+
+    def faults_noticed(self, *noticed: bool) -> None:
+        """tests/faults/run_faults.py ends with these verdicts."""
+        faults = [{"id": f"fault-{i}", "noticed": n, "by": "a test" if n else "NOT NOTICED"}
+                  for i, n in enumerate(noticed)]
+        self.put("tests/faults/run_faults.py", "import pathlib, sys\n"
+                 "path = pathlib.Path(sys.argv[sys.argv.index('--json') + 1])\n"
+                 f"path.write_text({json.dumps({'faults': faults})!r})\n")
 
     def run(self, *arguments: str, **behaviour: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         environment = {

@@ -177,6 +177,16 @@ def test_a_finding_of_a_sanitizer_names_the_tool_and_the_test(pack: Pack) -> Non
     assert "runs without a finding: 38 runs, must be at least 39" in done.stdout
 
 
+def test_a_fault_that_no_test_notices_is_named(pack: Pack) -> None:
+    pack.faults_noticed(True, False)
+    done = pack.run("faults")
+    assert done.returncode == 1 and "PROBLEM fault-1: NOT NOTICED" in done.stdout
+    assert "faults that a test noticed: 1 faults, must be at least 2 (50 % short)" in done.stdout
+    (pack.root / "cuda_faults.tar.xz").unlink()
+    assert "make it with tools/gpu_pack.sh --faults" in pack.run("faults").stdout
+    assert not pack.entry("faults")["bars"]
+
+
 def test_a_program_that_hangs_is_stopped_when_the_parts_time_is_over(pack: Pack) -> None:
     parts = json.loads((pack.root / "tools/gpu_check/parts.json").read_text())
     parts["tests"]["seconds"] = 1

@@ -165,10 +165,19 @@ def test_the_floor_of_a_part_is_the_larger_of_its_two() -> None:
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "loaded_libraries", lambda *_: {"libcudart.so.99": ""})
-    with pytest.raises(FileNotFoundError, match="libcudart.so.99, which are neither"):
-        machine.library_environment(tmp_path / "libingot.so")
+    library = tmp_path / "libingot.so"
+    with pytest.raises(FileNotFoundError, match="libcudart.so.99, which is neither"):
+        machine.library_environment(library)
     monkeypatch.setattr(machine, "loaded_libraries", lambda *_: {"libc.so.6": "/lib/libc.so.6"})
-    assert machine.library_environment(tmp_path / "libingot.so") == {}
+    monkeypatch.setattr(machine, "is_loadable", lambda _: True)
+    assert machine.library_environment(library) == {}
+    monkeypatch.setattr(machine, "is_loadable", lambda _: False)
+    monkeypatch.setattr(machine, "folder_of", lambda name: Path("/packages") / name)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/own")
+    assert machine.library_environment(library) == {
+        "LD_LIBRARY_PATH": "/packages/libcudnn.so.9:/own"}
+    monkeypatch.setattr(machine, "folder_of", lambda _: None)
+    assert machine.library_environment(library) == {}
 
 
 def test_the_page_is_what_the_results_say() -> None:

@@ -6,14 +6,13 @@ import argparse
 import datetime
 import json
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from gpu_check import (machine, part_e2e, part_export, part_kernels, part_sanitize, part_tests,
-                       report, results, sources, stale)
+from gpu_check import (machine, part_e2e, part_export, part_faults, part_kernels, part_sanitize,
+                       part_tests, report, results, sources, stale)
 from gpu_check.check import Check
 from gpu_check.commands import CommandError, Commands
 
@@ -21,6 +20,7 @@ RUN = {
     "tests": part_tests.run,
     "tests_ptx80": part_tests.run_ptx80,
     "sanitize": part_sanitize.run,
+    "faults": part_faults.run,
     "kernels": part_kernels.run,
     "e2e": part_e2e.run,
     "e2e_1558m": part_e2e.run_1558m,
@@ -51,10 +51,10 @@ def run_part(name: str, check: Check) -> None:
     """The part, whose every way to fail becomes a problem that the results show."""
     try:
         RUN[name](check)
-    except (CommandError, OSError, ValueError, KeyError, IndexError, TypeError,
-            ZeroDivisionError, subprocess.SubprocessError) as error:
-        what = "" if isinstance(error, CommandError) else f"{type(error).__name__}: "
-        check.problem(f"{what}{error}")
+    except CommandError as error:
+        check.problem(str(error))
+    except Exception as error:  # noqa: BLE001: whatever went wrong, the results must say so
+        check.problem(f"{type(error).__name__}: {error}")
 
 
 def entry_of(check: Check, base: dict[str, Any], seconds: float) -> dict[str, Any]:

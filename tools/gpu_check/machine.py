@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
+CUDNN = "libcudnn.so.9"
 TORCH_VERSIONS = """
 import json, torch
 print(json.dumps({"torch": torch.__version__, "torch_cuda": torch.version.cuda,
@@ -36,20 +37,40 @@ def loaded_libraries(library: Path, environment: dict[str, str]) -> dict[str, st
     return {name: path for name, _, path in pairs}
 
 
-def library_environment(library: Path) -> dict[str, str]:
-    """What makes every library of the engine loadable: nothing, or the folders that hold the
-    missing ones, CUDA's own before those of Python packages."""
-    missing = [name for name, path in loaded_libraries(library, {}).items() if not path]
-    if not missing:
-        return {}
+def folder_of(name: str) -> Path | None:
+    """Where a library lies that the loader does not find: CUDA's own folder before those of Python
+    packages."""
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     candidates = [Path("/usr/local/cuda/lib64"), *sorted(packages.glob("*/lib"))]
-    folders = [str(next((c for c in candidates if (c / name).exists()), "")) for name in missing]
-    if "." in folders or "" in folders:
-        raise FileNotFoundError(f"{library} needs {', '.join(missing)}, which are neither where "
-                                f"the loader looks nor in {', '.join(map(str, candidates))}")
-    path = ":".join(dict.fromkeys([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]))
-    return {"LD_LIBRARY_PATH": path}
+    return next((folder for folder in candidates if (folder / name).exists()), None)
+
+
+def is_loadable(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def library_environment(library: Path) -> dict[str, str]:
+    """What makes every library of the engine loadable: nothing, or the folders of those missing."""
+    folders = []
+    for name, path in loaded_libraries(library, {}).items():
+        if path:
+            continue
+        folder = folder_of(name)
+        if folder is None:
+            raise FileNotFoundError(f"{library} needs {name}, which is neither where the loader "
+                                    "looks nor among the libraries of CUDA and Python's packages")
+        folders.append(str(folder))
+    # cuDNN is loaded by name when it is asked for.
+    if not is_loadable(CUDNN) and (folder := folder_of(CUDNN)):
+        folders.append(str(folder))
+    if not folders:
+        return {}
+    known = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+    return {"LD_LIBRARY_PATH": ":".join(dict.fromkeys(folders + known))}
 
 
 def cublas_version(path: str) -> str:

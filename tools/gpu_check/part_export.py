@@ -96,7 +96,8 @@ def export(check: Check, run: training.Training) -> None:
                          "exported"])
     done = check.commands.must([
         *check.script("tools/gpu_check/transformers_golden.py"), "exported", "transformers",
-        "--tokens", str(check.root / "datasets/python-stdlib/shards/val_000.bin")])
+        "--tokens", str(check.root / "datasets/python-stdlib/shards/val_000.bin")],
+        environment={"TQDM_DISABLE": "1"})
     theirs = done.json_lines()[-1]
     lines = golden_check(check, "transformers", "fp32")
     check.data["export"] = {"transformers": theirs, "lines": lines}
@@ -139,7 +140,7 @@ def repetition(check: Check) -> None:
 
 def overfit(check: Check) -> None:
     run = training.train(check, "overfit", training.demo_arguments(check.root) + [
-        "--train.overfit_one_batch=true", "--train.epochs=0", "--train.steps=200",
+        "--train.overfit_one_batch=true", "--train.epochs=0", "--train.steps=400",
         "--train.micro_batch=8", "--train.global_batch=8", "--train.seq_len=256",
         "--schedule.warmup_steps=20", "--optimizer.weight_decay=0", "--eval.every=0",
         "--data.val=", "--data.test=", "--sample.every=0", "--sample.tokens=0"])
