@@ -54,6 +54,20 @@ Tail repair(const std::string& path) {
     return tail;
 }
 
+// A value that the device does not report has no key.
+void add_gpu(const GpuSample& gpu, Json* line) {
+    const auto add = [&](const char* key, const auto& value) {
+        if (value) (*line)[key] = *value;
+    };
+    add("gpu_util_percent", gpu.utilization_percent);
+    add("gpu_mem_used_bytes", gpu.memory_used_bytes);
+    add("gpu_power_w", gpu.power_w);
+    add("gpu_temp_c", gpu.temperature_c);
+    add("gpu_sm_mhz", gpu.sm_mhz);
+    add("gpu_mem_mhz", gpu.memory_mhz);
+    if (gpu.clock_reasons) (*line)["gpu_clocks"] = clock_reason_words(*gpu.clock_reasons);
+}
+
 std::string line_of(const Json& object) {
     return object.dump() + "\n";  // numbers that are not finite become null
 }
@@ -65,20 +79,22 @@ std::string to_json_line(const StepRecord& r) {
     std::string hash;
     for (int shift = 60; shift >= 0; shift -= 4)
         hash += kHexDigits[(r.token_hash >> shift) & 15U];
-    return line_of({{"step", r.step},
-                    {"epoch", r.epoch},
-                    {"loss", r.loss},
-                    {"grad_norm", r.grad_norm},
-                    {"lr", r.lr},
-                    {"tokens", r.tokens},
-                    {"tokens_per_s", r.tokens_per_s},
-                    {"step_ms", r.step_ms},
-                    {"forward_ms", r.forward_ms},
-                    {"backward_ms", r.backward_ms},
-                    {"optimizer_ms", r.optimizer_ms},
-                    {"comm_exposed_ms", r.comm_exposed_ms},
-                    {"data_wait_ms", r.data_wait_ms},
-                    {"token_hash", hash}});
+    Json line = {{"step", r.step},
+                 {"epoch", r.epoch},
+                 {"loss", r.loss},
+                 {"grad_norm", r.grad_norm},
+                 {"lr", r.lr},
+                 {"tokens", r.tokens},
+                 {"tokens_per_s", r.tokens_per_s},
+                 {"step_ms", r.step_ms},
+                 {"forward_ms", r.forward_ms},
+                 {"backward_ms", r.backward_ms},
+                 {"optimizer_ms", r.optimizer_ms},
+                 {"comm_exposed_ms", r.comm_exposed_ms},
+                 {"data_wait_ms", r.data_wait_ms},
+                 {"token_hash", hash}};
+    add_gpu(r.gpu, &line);
+    return line_of(line);
 }
 
 MetricsWriter::MetricsWriter(const std::string& folder, std::int64_t first_step)

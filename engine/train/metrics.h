@@ -14,6 +14,7 @@
 #include <string>
 
 #include "engine/core/file.h"
+#include "engine/core/nvml.h"
 #include "engine/train/tensorboard.h"
 
 namespace ingot {
@@ -33,6 +34,7 @@ struct StepRecord {
     double comm_exposed_ms = 0;
     double data_wait_ms = 0;
     std::uint64_t token_hash = 0;  // decision 12 of the design: of all steps so far
+    GpuSample gpu;                 // of the rank's device, the latest before the record
 };
 
 struct EvalRecord {

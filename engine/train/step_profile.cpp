@@ -18,7 +18,8 @@ std::string fixed(double value, int width, int digits) {
 
 // Of a rate per second: amounts of `unit` in ms; "-" where there is nothing to count.
 std::string rate(double amount, double ms, double unit, int width) {
-    if (amount <= 0.0 || ms <= 0.0) return std::string(static_cast<std::size_t>(width) - 1, ' ') + "-";
+    if (amount <= 0.0 || ms <= 0.0)
+        return std::string(static_cast<std::size_t>(width) - 1, ' ') + "-";
     return fixed(amount / (ms * 1e-3) / unit, width, 1);
 }
 

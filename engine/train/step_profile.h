@@ -18,7 +18,7 @@ struct StepProfile {
     double unexplained_ms() const;
 };
 
-std::string to_json(const StepProfile& profile);       // with a line end
+std::string to_json(const StepProfile& profile);         // with a line end
 std::string format_profile(const StepProfile& profile);  // a line a part, under a heading
 
 }  // namespace ingot

@@ -78,7 +78,10 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
         train_flops_per_token(setup_.model, decoder_->params().num_parameters(), setup_.T);
     peak_flops_ = setup_.device == Device::cpu ? blas::measured_flops() : request.target.peak_flops;
     initialize_weights();
-    if (setup_.device == Device::cuda) choose_matmul_algorithms();
+    if (setup_.device == Device::cuda) {
+        start_monitor();
+        choose_matmul_algorithms();
+    }
     folder_->save_config(config);
     metrics_ = std::make_unique<MetricsWriter>(folder_->log_dir(), 1);
 }
@@ -112,6 +115,17 @@ void Trainer::choose_matmul_algorithms() {
     write_text_file(path, matmul_export_plans(stream));
     log_.info(
         str("matmul algorithms: timed in ", format_duration(seconds_since(begin)), ", ", path));
+}
+
+void Trainer::start_monitor() {
+    std::string problem;
+    const DeviceInfo info = cuda_device_info(context_->device_index());
+    std::unique_ptr<NvmlDevice> device = NvmlDevice::open(info.pci_bus_id, &problem);
+    if (device == nullptr) {
+        log_.info(str("records without the GPU's load, power and clocks: ", problem));
+        return;
+    }
+    monitor_ = std::make_unique<GpuMonitor>(std::move(device));
 }
 
 // Training needs no tokenizer: one that this program cannot decode with costs the samples only.

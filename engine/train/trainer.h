@@ -16,6 +16,7 @@
 #include "engine/train/batch_feeder.h"
 #include "engine/train/config.h"
 #include "engine/train/evaluator.h"
+#include "engine/train/gpu_monitor.h"
 #include "engine/train/metrics.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/phase_timer.h"
@@ -59,6 +60,7 @@ class Trainer {
     };
 
     void print_start();
+    void start_monitor();
     void choose_matmul_algorithms();
     void open_tokenizer();
     void initialize_weights();
@@ -94,6 +96,7 @@ class Trainer {
     std::unique_ptr<Evaluator> evaluator_;
     std::unique_ptr<TokenDecoder> tokenizer_;
     std::unique_ptr<MetricsWriter> metrics_;
+    std::unique_ptr<GpuMonitor> monitor_;  // null on the CPU and without the driver's library
     Schedule schedule_;
     double flops_per_token_ = 0.0;
     double peak_flops_ = 0.0;  // of the device, FLOP/s; 0 = unknown

@@ -42,6 +42,7 @@ void Trainer::finish_step(const PendingStep& pending) {
     record.optimizer_ms = times.optimizer_ms;
     record.data_wait_ms = pending.data_wait_ms;
     record.token_hash = pending.token_hash;
+    if (monitor_ != nullptr) record.gpu = monitor_->latest();
     metrics_->step(record);
 
     last_loss_ = result.loss;
@@ -117,6 +118,9 @@ void Trainer::print_summary(std::int64_t last_step) {
                   format_count(static_cast<std::int64_t>(tokens / total_ms_ * 1e3)),
                   " tokens/s, last loss ", format_number(last_loss_),
                   skipped_steps_ > 0 ? str(", ", skipped_steps_, " steps skipped") : ""));
+    if (monitor_ != nullptr && !monitor_->summary().text().empty()) {
+        log_.info(monitor_->summary().text());
+    }
     log_.info(str("weights: ", checkpoint_path_, "\nrecords: ", metrics_->path()));
 }
 

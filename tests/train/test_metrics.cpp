@@ -69,6 +69,32 @@ TEST_CASE(
     CHECK(object["token_hash"] == "00f123456789abcd");
 }
 
+TEST_CASE("metrics: a record holds what the GPU reports, and no key for what it does not") {
+    StepRecord r = record(3);
+    CHECK(to_json_line(r).find("gpu_") == std::string::npos);
+    r.gpu.utilization_percent = 97;
+    r.gpu.memory_used_bytes = std::int64_t{100} << 30;
+    r.gpu.power_w = 643.5;
+    r.gpu.temperature_c = 61;
+    r.gpu.sm_mhz = 1755;
+    r.gpu.memory_mhz = 3201;
+    r.gpu.clock_reasons = 0x24;
+    const Json object = Json::parse(to_json_line(r));
+    CHECK(object.size() == Json::parse(to_json_line(record(3))).size() + 7);
+    CHECK(object["gpu_util_percent"] == 97);
+    CHECK(object["gpu_mem_used_bytes"] == std::int64_t{100} << 30);
+    CHECK(object["gpu_power_w"] == 643.5);
+    CHECK(object["gpu_temp_c"] == 61);
+    CHECK(object["gpu_sm_mhz"] == 1755);
+    CHECK(object["gpu_mem_mhz"] == 3201);
+    CHECK(object["gpu_clocks"] == Json({"power cap", "thermal slowdown (software)"}));
+    r.gpu.power_w.reset();
+    r.gpu.clock_reasons = 0;
+    const Json other = Json::parse(to_json_line(r));
+    CHECK(other.count("gpu_power_w") == 0);
+    CHECK(other["gpu_clocks"] == Json::array());
+}
+
 TEST_CASE("metrics: numbers that are not finite are null, so that every line is JSON") {
     StepRecord r = record(1);
     r.loss = std::nan("");

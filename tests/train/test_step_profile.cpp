@@ -89,9 +89,9 @@ TEST_CASE("step profile: a profiled step knows every op, once, and its parts are
         CHECK(names.insert(part.at("name").get<std::string>()).second);
         CHECK(part.at("ms").get<double>() >= 0.0);
         CHECK(part.at("bytes").get<std::int64_t>() > 0);
-        const bool is_product = part.at("name").get<std::string>().find("matmul") !=
-                                    std::string::npos ||
-                                part.at("name").get<std::string>().find("attention") == 0;
+        const bool is_product =
+            part.at("name").get<std::string>().find("matmul") != std::string::npos ||
+            part.at("name").get<std::string>().find("attention") == 0;
         CHECK((part.at("flops").get<double>() > 0.0) == is_product);
         sum_ms += part.at("ms").get<double>();
     }
