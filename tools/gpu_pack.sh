@@ -80,7 +80,7 @@ main() {
     rm -rf "$out"
     mkdir -p "$out"
     build native "${INGOT_PACK_ARCHITECTURES:-90a-real}" 0 "${PROGRAMS[@]}"
-    stage native "$out/bin" libingot.so "${PROGRAMS[@]}"
+    stage native "$out/bin" libingot.so libfake_nvml.so "${PROGRAMS[@]}"
     for limit in "${SHARED_MEMORY_LIMITS[@]}"; do
         build ptx80 80-virtual "$limit" ingot
         stage ptx80 "$out/bin-ptx80-$limit" libingot.so

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <dlfcn.h>
+#include <filesystem>
 #include <string>
 
 #include "engine/core/check.h"
@@ -22,7 +23,11 @@ class FakeNvml {
     FakeNvml(const FakeNvml&) = delete;
     FakeNvml& operator=(const FakeNvml&) = delete;
 
-    static std::string path() { return INGOT_BINARY_DIR "/libfake_nvml.so"; }
+    // Beside the test program, also in a build that was carried.
+    static std::string path() {
+        return (std::filesystem::canonical("/proc/self/exe").parent_path() / "libfake_nvml.so")
+            .string();
+    }
     void set(const char* name, std::int64_t value) {
         function<void(const char*, std::int64_t)>("fake_nvml_set")(name, value);
     }
