@@ -8,6 +8,7 @@
 
 #include "kernels/attention_flash.h"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/shared_memory.cuh"
 
 namespace ingot::flash {
 
@@ -35,12 +36,7 @@ inline void check_call(const char* op, const AttentionShape& s, float scale, boo
 // Bytes of dynamic shared memory a block may use: what the current device offers, or less when the
 // call or the build (INGOT_SHARED_MEMORY_LIMIT) asks for it.
 inline int shared_limit_bytes(int wanted) {
-    int device = 0;
-    int offered = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&offered, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    constexpr int kBuild = INGOT_SHARED_MEMORY_LIMIT;
-    if (kBuild > 0) offered = std::min(kBuild, offered);
+    const int offered = cuda::shared_memory_limit_bytes();
     return wanted > 0 ? std::min(wanted, offered) : offered;
 }
 

@@ -7,6 +7,8 @@
 // of shared memory free of bank conflicts.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention.h"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
@@ -33,6 +35,7 @@ struct Layout {
     std::int64_t T;
     int NH, NKV, HS;
     float scale;
+    std::int64_t first_batch = 0;  // that blockIdx.z = 0 stands for
 
     __host__ __device__ std::int64_t qkv_stride() const {
         return static_cast<std::int64_t>(NH + 2 * NKV) * HS;
@@ -177,12 +180,26 @@ __device__ __forceinline__ void store_rows(T* head,
     }
 }
 
-// Raises the kernel's shared-memory limit and launches it; grid = (tiles, heads, batches).
+// Blocks of one launch: tiles x heads x batches.
+struct Grid {
+    std::int64_t tiles;
+    int heads;
+    std::int64_t batches;
+};
+
+// Raises the kernel's shared-memory limit and launches it, as often as a grid's limit of 65,535
+// batches makes necessary.
 template <class Kernel, class Arrays>
-void launch(Stream stream, Kernel kernel, const Arrays& arrays, dim3 grid, int floats) {
+void launch(Stream stream, Kernel kernel, Arrays arrays, const Grid& grid, int floats) {
+    constexpr std::int64_t kMostBatches = 65535;
     const int bytes = floats * static_cast<int>(sizeof(float));
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    kernel<<<grid, kThreads, static_cast<std::size_t>(bytes), native(stream)>>>(arrays);
+    for (std::int64_t begin = 0; begin < grid.batches; begin += kMostBatches) {
+        arrays.l.first_batch = begin;
+        const dim3 blocks(static_cast<unsigned>(grid.tiles), static_cast<unsigned>(grid.heads),
+                          static_cast<unsigned>(std::min(kMostBatches, grid.batches - begin)));
+        kernel<<<blocks, kThreads, static_cast<std::size_t>(bytes), native(stream)>>>(arrays);
+    }
 }
 
 }  // namespace ingot::cuda::general_attention

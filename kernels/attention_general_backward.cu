@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) key_value_kernel(const BackwardArray
     float* douts = queries + S::kTileFloats;
     float* weights = douts + S::kTileFloats;
     const Layout& l = a.l;
-    const std::int64_t b = blockIdx.z;
+    const std::int64_t b = l.first_batch + blockIdx.z;
     const int kv = static_cast<int>(blockIdx.y);
     const int group = l.NH / l.NKV;
     const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.x) * S::kTile;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) query_kernel(const BackwardArrays<T>
     const Layout& l = a.l;
     const int tx = static_cast<int>(threadIdx.x) % 16;
     const int ty = static_cast<int>(threadIdx.x) / 16;
-    const std::int64_t b = blockIdx.z;
+    const std::int64_t b = l.first_batch + blockIdx.z;
     const int h = static_cast<int>(blockIdx.y);
     const int kv = h / (l.NH / l.NKV);
     const std::int64_t first_query =
@@ -206,13 +206,10 @@ __global__ void __launch_bounds__(kThreads) query_kernel(const BackwardArrays<T>
 
 template <class S, class T>
 void launch_backward(Stream stream, const BackwardArrays<T>& a, std::int64_t B) {
-    const auto tiles = static_cast<unsigned>(ceil_div<std::int64_t>(a.l.T, S::kTile));
-    const auto batches = static_cast<unsigned>(B);
+    const std::int64_t tiles = ceil_div<std::int64_t>(a.l.T, S::kTile);
     constexpr int kFloats = 4 * S::kTileFloats + S::kScoreFloats;
-    launch(stream, key_value_kernel<S, T>, a, dim3(tiles, static_cast<unsigned>(a.l.NKV), batches),
-           kFloats);
-    launch(stream, query_kernel<S, T>, a, dim3(tiles, static_cast<unsigned>(a.l.NH), batches),
-           kFloats);
+    launch(stream, key_value_kernel<S, T>, a, Grid{tiles, a.l.NKV, B}, kFloats);
+    launch(stream, query_kernel<S, T>, a, Grid{tiles, a.l.NH, B}, kFloats);
 }
 
 }  // namespace

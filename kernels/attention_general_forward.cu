@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArrays<T
     const int tx = static_cast<int>(threadIdx.x) % 16;
     const int ty = static_cast<int>(threadIdx.x) / 16;
     const int h = static_cast<int>(blockIdx.y);
-    const std::int64_t b = blockIdx.z;
+    const std::int64_t b = l.first_batch + blockIdx.z;
     const int kv = h / (l.NH / l.NKV);
     // The last tiles have the most keys: they go first.
     const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
@@ -98,8 +98,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArrays<T
 
 template <class S, class T>
 void launch_forward(Stream stream, const ForwardArrays<T>& a, std::int64_t B) {
-    const dim3 grid(static_cast<unsigned>(ceil_div<std::int64_t>(a.l.T, S::kTile)),
-                    static_cast<unsigned>(a.l.NH), static_cast<unsigned>(B));
+    const Grid grid{ceil_div<std::int64_t>(a.l.T, S::kTile), a.l.NH, B};
     launch(stream, forward_kernel<S, T>, a, grid, 2 * S::kTileFloats + S::kScoreFloats);
 }
 

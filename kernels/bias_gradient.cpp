@@ -16,6 +16,7 @@ void check(Stream stream, const BiasGradient& a) {
     contract::require_float("bias_gradient.dtype", a.dbias, "bias_gradient: dbias");
     ENSURE(a.dout.num_dims >= 1 && a.dout.dim(-1) >= 1, "bias_gradient.shape",
            "bias_gradient: dout is ", a.dout.shape_string(), ", must be (..., OC) with OC >= 1");
+    contract::require_row("bias_gradient.shape", a.dout, "bias_gradient: dout");
     const std::int64_t OC = a.dout.dim(-1);
     contract::require_shape("bias_gradient.shape", a.dbias, {OC}, "bias_gradient: dbias");
     contract::require_scratch("bias_gradient.scratch", stream, a.scratch,

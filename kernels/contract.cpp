@@ -28,6 +28,12 @@ void require_float(const char* code, const ConstTensor& tensor, const char* what
            name_of(tensor.dtype), ", must be f32 or bf16");
 }
 
+void require_row(const char* code, const ConstTensor& tensor, const char* what) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;
+    ENSURE(tensor.dim(-1) <= kMost, code, what, " is ", tensor.shape_string(), ", a row of ",
+           tensor.dim(-1), " elements, must have at most ", kMost);
+}
+
 void require_scratch(const char* code,
                      Stream stream,
                      const ConstTensor& scratch,
@@ -35,6 +41,10 @@ void require_scratch(const char* code,
                      const char* what) {
     if (bytes == 0) return;
     require_on_device(stream, scratch, what);
+    constexpr std::uintptr_t kAlignBytes = 16;  // of the widest access to it
+    const std::uintptr_t rest = reinterpret_cast<std::uintptr_t>(scratch.data) % kAlignBytes;
+    ENSURE(rest == 0, code, what, " starts ", rest, " bytes past a multiple of ", kAlignBytes,
+           " bytes; allocate it from an arena");
     ENSURE(scratch.size_bytes() >= bytes, code, what, " has ", scratch.size_bytes(), " bytes, ",
            bytes, " are needed");
 }

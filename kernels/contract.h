@@ -23,7 +23,12 @@ void require_dtype(const char* code, const ConstTensor& tensor, DType dtype, con
 // The dtype is f32 or bf16 (code).
 void require_float(const char* code, const ConstTensor& tensor, const char* what);
 
-// The scratch is on the device and holds at least `bytes` (code); bytes = 0 allows a null view.
+// A row, which is the last dimension, has at most 2^30 elements: kernels count inside a row in 32
+// bits (code).
+void require_row(const char* code, const ConstTensor& tensor, const char* what);
+
+// The scratch is on the device, starts at a multiple of 16 bytes and holds at least `bytes` (code);
+// bytes = 0 allows a null view.
 void require_scratch(const char* code,
                      Stream stream,
                      const ConstTensor& scratch,

@@ -20,6 +20,7 @@ void check(Stream stream, const CrossEntropy& a) {
     contract::require_dtype("cross_entropy.dtype", a.targets, DType::i32, "cross_entropy: targets");
     ENSURE(a.logits.num_dims == 2, "cross_entropy.shape", "cross_entropy: logits is ",
            a.logits.shape_string(), ", must be (N, Vp)");
+    contract::require_row("cross_entropy.shape", a.logits, "cross_entropy: logits");
     const std::int64_t Vp = a.logits.dim(1);
     ENSURE(a.vocab_size >= 1 && a.vocab_size <= Vp, "cross_entropy.shape",
            "cross_entropy: vocab_size = ", a.vocab_size, ", must be 1 to the ", Vp,

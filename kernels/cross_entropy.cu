@@ -10,6 +10,7 @@
 #include "kernels/device/math.cuh"
 #include "kernels/device/packed.cuh"
 #include "kernels/device/reduce.cuh"
+#include "kernels/device/shared_memory.cuh"
 
 namespace ingot::cuda {
 namespace {
@@ -238,23 +239,21 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_any_kernel(const Array
 
 // How many rows fit the shared memory of a block: 0, 1 or 2.
 template <class T>
-int num_buffers(Stream stream, const Arrays<T>& a) {
-    int shared_bytes = 0;
-    CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                      stream.context().device_index()));
+int num_buffers(const Arrays<T>& a) {
+    const std::int64_t shared_bytes = shared_memory_limit_bytes();
     const std::int64_t row_bytes = static_cast<std::int64_t>(a.Vp) * sizeof(T);
     return static_cast<int>(std::min<std::int64_t>(2, (shared_bytes - 1024) / row_bytes));
 }
 
 template <class T>
-void launch(Stream stream, const Arrays<T>& a, bool is_aligned) {
+void launch(Stream stream, const Arrays<T>& a, const TensorShape& shape, bool is_aligned) {
     constexpr int W = kPackWidth<T>;
-    const auto rows = static_cast<unsigned>(a.N);
+    const unsigned rows = grid_blocks("cross_entropy", shape, a.N);
     if (!is_aligned || a.Vp % W != 0) {
         cross_entropy_any_kernel<T, 1><<<rows, kThreads, 0, native(stream)>>>(a);
         return;
     }
-    const int buffers = a.Vp / W < kThreads / 2 ? 0 : num_buffers(stream, a);
+    const int buffers = a.Vp / W < kThreads / 2 ? 0 : num_buffers(a);
     if (buffers == 0) {
         cross_entropy_any_kernel<T, W><<<rows, kThreads, 0, native(stream)>>>(a);
         return;
@@ -281,7 +280,7 @@ void cross_entropy(Stream stream, const CrossEntropy& args) {
                              static_cast<int>(args.vocab_size),
                              static_cast<int>(args.logits.dim(-1)),
                              args.write_dlogits};
-        launch(stream, a, are_aligned(args.logits));
+        launch(stream, a, args.logits, are_aligned(args.logits));
     });
     check_launch("cross_entropy", args.logits);
 }

@@ -49,6 +49,13 @@ void check_embedding(Stream stream, const EmbeddingTensors& t, const EmbeddingNa
     contract::require_float("embedding.dtype", t.activations, activations.c_str());
     ENSURE(t.activations.num_dims == 3, "embedding.shape", activations, " is ",
            t.activations.shape_string(), ", must be (B, T, C)");
+    contract::require_row("embedding.shape", t.activations, activations.c_str());
+    // Backward orders the positions by 32-bit numbers.
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+    const std::int64_t num_tokens = t.activations.rows();
+    ENSURE(num_tokens <= kMostTokens, "embedding.shape", activations, " is ",
+           t.activations.shape_string(), ", ", num_tokens, " positions, must have at most ",
+           kMostTokens, "; split the batch");
     const std::string ids = names.op + ": ids";
     contract::require_on_device(stream, t.ids, ids.c_str());
     contract::require_dtype("embedding.dtype", t.ids, DType::i32, ids.c_str());

@@ -29,6 +29,7 @@ void check_norm(Stream stream, const NormTensors& t, const std::string& op) {
     contract::require_float("layernorm.dtype", t.inp, (op + ": inp").c_str());
     ENSURE(C > 0, "layernorm.shape", op, ": inp is ", t.inp.shape_string(),
            "; a row needs at least one channel");
+    contract::require_row("layernorm.shape", t.inp, (op + ": inp").c_str());
     ENSURE(t.weight.num_dims == 1 && t.weight.dim(0) == C, "layernorm.shape", op, ": weight has ",
            t.weight.numel(), " elements but C=", C, "; pass the weight of this layer's width");
     contract::require_dtype("layernorm.dtype", t.weight, t.inp.dtype, (op + ": weight").c_str());

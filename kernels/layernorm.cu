@@ -161,10 +161,14 @@ void launch_forward_packs(cudaStream_t stream, const ForwardArrays<T>& a) {
 
 // Lane floats are rounded up to one of 8, 16, 24, 32, 48, 64.
 template <class T>
-void launch_forward(cudaStream_t stream, const ForwardArrays<T>& a, bool is_aligned) {
+void launch_forward(cudaStream_t stream,
+                    const ForwardArrays<T>& a,
+                    const TensorShape& shape,
+                    bool is_aligned) {
     constexpr int W = kPackWidth<T>;
     if (!is_aligned || a.C % W != 0 || a.C > 32 * kMaxLaneFloats) {
-        layernorm_forward_any_kernel<T><<<static_cast<unsigned>(a.N), kAnyThreads, 0, stream>>>(a);
+        const unsigned blocks = grid_blocks("layernorm_forward", shape, a.N);
+        layernorm_forward_any_kernel<T><<<blocks, kAnyThreads, 0, stream>>>(a);
     } else if (a.C <= 32 * 8) {
         launch_forward_packs<T, 8 / W>(stream, a);
     } else if (a.C <= 32 * 16) {
@@ -343,7 +347,10 @@ __global__ void __launch_bounds__(kAnyThreads)
 }
 
 template <class T>
-int launch_backward(cudaStream_t stream, const BackwardArrays<T>& a, bool is_aligned) {
+int launch_backward(cudaStream_t stream,
+                    const BackwardArrays<T>& a,
+                    const TensorShape& shape,
+                    bool is_aligned) {
     constexpr int W = kPackWidth<T>;
     const int threads = layernorm_backward_threads(a.C, W);
     if (is_aligned && a.C % W == 0 && threads <= kMaxBackwardThreads) {
@@ -356,10 +363,11 @@ int launch_backward(cudaStream_t stream, const BackwardArrays<T>& a, bool is_ali
         return blocks;
     }
     const int partials = layernorm_backward_any_blocks(a.N);
+    const unsigned blocks = grid_blocks("layernorm_backward", shape, a.N);
     const dim3 grid(static_cast<unsigned>(ceil_div(a.C, kAnyThreads)),
                     static_cast<unsigned>(partials));
     layernorm_parameters_any_kernel<T><<<grid, kAnyThreads, 0, stream>>>(a);
-    layernorm_backward_any_kernel<T><<<static_cast<unsigned>(a.N), kAnyThreads, 0, stream>>>(a);
+    layernorm_backward_any_kernel<T><<<blocks, kAnyThreads, 0, stream>>>(a);
     return partials;
 }
 
@@ -380,7 +388,8 @@ void layernorm_forward(Stream stream, const LayerNormForward& args) {
                                     args.inp.rows(),
                                     static_cast<int>(args.inp.dim(-1)),
                                     args.eps};
-        launch_forward(native(stream), a, are_aligned(args.out, args.inp, args.weight, args.bias));
+        launch_forward(native(stream), a, args.inp,
+                       are_aligned(args.out, args.inp, args.weight, args.bias));
     });
     check_launch("layernorm_forward", args.inp);
 }
@@ -401,7 +410,7 @@ void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& a
                                     static_cast<int>(args.inp1.dim(-1)),
                                     args.eps};
         launch_forward(
-            native(stream), a,
+            native(stream), a, args.inp1,
             are_aligned(args.residual, args.out, args.inp1, args.inp2, args.weight, args.bias));
     });
     check_launch("residual_layernorm_forward", args.inp1);
@@ -421,7 +430,7 @@ void layernorm_backward(Stream stream, const LayerNormBackward& args) {
                 args.mean.ptr<float>(), args.rstd.ptr<float>(),
                 args.inp.rows(),        C};
             num_rows = launch_backward(
-                native(stream), a,
+                native(stream), a, args.inp,
                 are_aligned(args.dinp, args.dout, args.dresidual, args.inp, args.weight));
         });
         check_launch("layernorm_backward", args.inp);

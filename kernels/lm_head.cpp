@@ -74,7 +74,8 @@ void lm_head_loss(Stream stream, const LmHeadLoss& args) {
     const OpRange range(stream, "lm_head_loss", {});
     const std::int64_t N = args.inp.dim(0);
     const std::int64_t chunk = args.logits.dim(0);
-    for (std::int64_t begin = 0; begin < N; begin += chunk)
+    // Once for N = 0: dweight may have to be overwritten.
+    for (std::int64_t begin = 0; begin == 0 || begin < N; begin += chunk)
         run_chunk(stream, args, begin, std::min(begin + chunk, N));
 }
 

@@ -76,6 +76,24 @@ void check(Stream stream, const MatmulWgrad& a) {
 
 // ------------------------------------------------------------------------------------ CPU: blocks
 
+}  // namespace
+
+// Blocks of fp32: what bf16 operands are widened to, and what their products are before they are
+// rounded. They grow to the largest call and are kept.
+struct cpu::MatmulBlocks {
+    std::vector<float> left, right, product;
+};
+
+namespace {
+
+using cpu::MatmulBlocks;
+
+float* with_room(std::vector<float>* block, std::int64_t elements) {
+    const auto size = static_cast<std::size_t>(elements);
+    if (block->size() < size) block->resize(size);
+    return block->data();
+}
+
 // An fp32 matrix as the BLAS sees it.
 struct Operand {
     const float* data;
@@ -92,13 +110,12 @@ struct Block {
 };
 
 // fp32 operands are used where they are; bf16 ones are widened into `scratch`.
-Operand as_float(const Block<float>& b, std::vector<float>&) {
+Operand as_float(const Block<float>& b, std::vector<float>*) {
     return {b.matrix + b.row * b.stride + b.column, b.stride};
 }
 
-Operand as_float(const Block<bf16>& b, std::vector<float>& scratch) {
-    scratch.resize(static_cast<std::size_t>(b.rows * b.columns));
-    float* out = scratch.data();
+Operand as_float(const Block<bf16>& b, std::vector<float>* scratch) {
+    float* out = with_room(scratch, b.rows * b.columns);
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < b.rows; ++i) {
         const bf16* from = b.matrix + (b.row + i) * b.stride + b.column;
@@ -158,27 +175,26 @@ void run(const ForwardEpilogue<T>& e) {
 }
 
 template <class T>
-void forward(const MatmulForward& a) {
+void forward(const MatmulForward& a, MatmulBlocks* blocks) {
     const std::int64_t N = a.inp.rows();
     const std::int64_t OC = a.weight.dim(0);
     const std::int64_t C = a.weight.dim(1);
     constexpr bool kInPlace = std::is_same_v<T, float>;  // the product is formed in out itself
-    std::vector<float> inp, weight, product;
     const std::int64_t step_oc = std::min(block_rows<T>(OC, C), OC);
     const std::int64_t step_n = block_rows<T>(N, std::max(C, step_oc));
     for (std::int64_t oc = 0; oc < OC; oc += step_oc) {
         const std::int64_t columns = std::min(step_oc, OC - oc);
-        const Operand w = as_float(Block<T>{a.weight.ptr<T>(), C, oc, columns, 0, C}, weight);
+        const Operand w =
+            as_float(Block<T>{a.weight.ptr<T>(), C, oc, columns, 0, C}, &blocks->right);
         for (std::int64_t n = 0; n < N; n += step_n) {
             const std::int64_t rows = std::min(step_n, N - n);
-            const Operand x = as_float(Block<T>{a.inp.ptr<T>(), C, n, rows, 0, C}, inp);
+            const Operand x = as_float(Block<T>{a.inp.ptr<T>(), C, n, rows, 0, C}, &blocks->left);
             T* out = a.out.ptr<T>() + n * OC + oc;
             float* sums;
             if constexpr (kInPlace) {
                 sums = out;
             } else {
-                product.resize(static_cast<std::size_t>(rows * columns));
-                sums = product.data();
+                sums = with_room(&blocks->product, rows * columns);
             }
             const std::int64_t stride = kInPlace ? OC : columns;
             blas::sgemm({.c = sums,
@@ -224,12 +240,11 @@ void dgrad_epilogue(const float* sums, T* dinp, const T* pre_gelu, std::int64_t 
 }
 
 template <class T>
-void dgrad(const MatmulDgrad& a) {
+void dgrad(const MatmulDgrad& a, MatmulBlocks* blocks) {
     const std::int64_t N = a.dout.rows();
     const std::int64_t OC = a.weight.dim(0);
     const std::int64_t C = a.weight.dim(1);
     constexpr bool kInPlace = std::is_same_v<T, float>;
-    std::vector<float> dout, weight, product;
     const std::int64_t step_oc = std::min(block_rows<T>(OC, C), OC);
     const std::int64_t step_n = block_rows<T>(N, std::max(C, step_oc));
     for (std::int64_t n = 0; n < N; n += step_n) {
@@ -239,13 +254,14 @@ void dgrad(const MatmulDgrad& a) {
         if constexpr (kInPlace) {
             sums = dinp;
         } else {
-            product.resize(static_cast<std::size_t>(rows * C));
-            sums = product.data();
+            sums = with_room(&blocks->product, rows * C);
         }
         for (std::int64_t oc = 0; oc < OC; oc += step_oc) {
             const std::int64_t terms = std::min(step_oc, OC - oc);
-            const Operand d = as_float(Block<T>{a.dout.ptr<T>(), OC, n, rows, oc, terms}, dout);
-            const Operand w = as_float(Block<T>{a.weight.ptr<T>(), C, oc, terms, 0, C}, weight);
+            const Operand d =
+                as_float(Block<T>{a.dout.ptr<T>(), OC, n, rows, oc, terms}, &blocks->left);
+            const Operand w =
+                as_float(Block<T>{a.weight.ptr<T>(), C, oc, terms, 0, C}, &blocks->right);
             blas::sgemm({.c = sums,
                          .a = d.data,
                          .b = w.data,
@@ -268,17 +284,21 @@ void dgrad(const MatmulDgrad& a) {
 
 // sums (columns, C) (+)= dout[:, oc .. oc + columns)^T @ inp.
 template <class T>
-void wgrad_sums(
-    const MatmulWgrad& a, std::int64_t oc, std::int64_t columns, float* sums, bool accumulate) {
+void wgrad_sums(const MatmulWgrad& a,
+                MatmulBlocks* blocks,
+                std::int64_t oc,
+                std::int64_t columns,
+                float* sums,
+                bool accumulate) {
     const std::int64_t N = a.dout.rows();
     const std::int64_t OC = a.dweight.dim(0);
     const std::int64_t C = a.dweight.dim(1);
-    std::vector<float> dout, inp;
     const std::int64_t step_n = block_rows<T>(N, std::max(C, columns));
     for (std::int64_t n = 0; n == 0 || n < N; n += step_n) {  // once for N = 0: it may overwrite
         const std::int64_t rows = std::min(step_n, N - n);
-        const Operand d = as_float(Block<T>{a.dout.ptr<T>(), OC, n, rows, oc, columns}, dout);
-        const Operand x = as_float(Block<T>{a.inp.ptr<T>(), C, n, rows, 0, C}, inp);
+        const Operand d =
+            as_float(Block<T>{a.dout.ptr<T>(), OC, n, rows, oc, columns}, &blocks->left);
+        const Operand x = as_float(Block<T>{a.inp.ptr<T>(), C, n, rows, 0, C}, &blocks->right);
         blas::sgemm({.c = sums,
                      .a = d.data,
                      .b = x.data,
@@ -297,21 +317,19 @@ void wgrad_sums(
 // fp32 gradients are summed where they are. bf16 ones are rounded once, from the fp32 sum of a
 // block of rows of dweight.
 template <class T, class G>
-void wgrad(const MatmulWgrad& a) {
+void wgrad(const MatmulWgrad& a, MatmulBlocks* blocks) {
     const std::int64_t OC = a.dweight.dim(0);
     const std::int64_t C = a.dweight.dim(1);
     G* dweight = a.dweight.ptr<G>();
     if constexpr (std::is_same_v<G, float>) {
-        wgrad_sums<T>(a, 0, OC, dweight, a.accumulate);
+        wgrad_sums<T>(a, blocks, 0, OC, dweight, a.accumulate);
     } else {
-        std::vector<float> sums;
         const std::int64_t step = block_rows<G>(OC, C);
         for (std::int64_t oc = 0; oc < OC; oc += step) {
             const std::int64_t columns = std::min(step, OC - oc);
-            sums.resize(static_cast<std::size_t>(columns * C));
-            wgrad_sums<T>(a, oc, columns, sums.data(), false);
+            float* sum = with_room(&blocks->product, columns * C);
+            wgrad_sums<T>(a, blocks, oc, columns, sum, false);
             G* out = dweight + oc * C;
-            const float* sum = sums.data();
             const bool accumulate = a.accumulate;
 #pragma omp parallel for schedule(static)
             for (std::int64_t i = 0; i < columns * C; ++i) {
@@ -338,7 +356,8 @@ void matmul_forward(Stream stream, const MatmulForward& args) {
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_forward(stream, args);
     }
-    stream.run([args] { cpu::matmul_forward(args); });
+    auto* blocks = &stream.context().object<cpu::MatmulBlocks>();
+    stream.run([args, blocks] { cpu::matmul_forward(args, blocks); });
 }
 
 void matmul_dgrad(Stream stream, const MatmulDgrad& args) {
@@ -351,7 +370,8 @@ void matmul_dgrad(Stream stream, const MatmulDgrad& args) {
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_dgrad(stream, args);
     }
-    stream.run([args] { cpu::matmul_dgrad(args); });
+    auto* blocks = &stream.context().object<cpu::MatmulBlocks>();
+    stream.run([args, blocks] { cpu::matmul_dgrad(args, blocks); });
 }
 
 void matmul_wgrad(Stream stream, const MatmulWgrad& args) {
@@ -364,23 +384,25 @@ void matmul_wgrad(Stream stream, const MatmulWgrad& args) {
     if constexpr (kHasCuda) {
         if (stream.device() == Device::cuda) return cuda::matmul_wgrad(stream, args);
     }
-    stream.run([args] { cpu::matmul_wgrad(args); });
+    auto* blocks = &stream.context().object<cpu::MatmulBlocks>();
+    stream.run([args, blocks] { cpu::matmul_wgrad(args, blocks); });
 }
 
 namespace cpu {
 
-void matmul_forward(const MatmulForward& args) {
-    dispatch_float(args.inp.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
+void matmul_forward(const MatmulForward& args, MatmulBlocks* blocks) {
+    dispatch_float(args.inp.dtype, [&](auto zero) { forward<decltype(zero)>(args, blocks); });
 }
 
-void matmul_dgrad(const MatmulDgrad& args) {
-    dispatch_float(args.dout.dtype, [&](auto zero) { dgrad<decltype(zero)>(args); });
+void matmul_dgrad(const MatmulDgrad& args, MatmulBlocks* blocks) {
+    dispatch_float(args.dout.dtype, [&](auto zero) { dgrad<decltype(zero)>(args, blocks); });
 }
 
-void matmul_wgrad(const MatmulWgrad& args) {
+void matmul_wgrad(const MatmulWgrad& args, MatmulBlocks* blocks) {
     dispatch_float(args.dout.dtype, [&](auto operand) {
-        dispatch_float(args.dweight.dtype,
-                       [&](auto gradient) { wgrad<decltype(operand), decltype(gradient)>(args); });
+        dispatch_float(args.dweight.dtype, [&](auto gradient) {
+            wgrad<decltype(operand), decltype(gradient)>(args, blocks);
+        });
     });
 }
 

@@ -8,9 +8,9 @@
 // have one dtype, f32 or bf16; dweight is f32 or bf16 on its own. Sums are fp32 (no TF32 in f32).
 // GELU is the tanh form of kernels/gelu.h; the epilogue sees the fp32 sum, not its rounded copy.
 // The bf16 epilogues of CUDA take the hardware's tanh, which is off by up to 2^-11.
-// CPU: OpenBLAS sgemm (bf16 operands are widened in blocks of a few MiB on the host's heap), or a
-// tiled loop in a build without it. CUDA: cuBLASLt. Leading dimensions of inp and out are copied to
-// rows() x dim(-1). Errors: matmul.shape, matmul.dtype, op.device, op.missing.
+// CPU: OpenBLAS sgemm, or a tiled loop in a build without it; bf16 operands are widened in blocks
+// of a few MiB, which the context keeps. CUDA: cuBLASLt. Leading dimensions of inp and out are
+// copied to rows() x dim(-1). Errors: matmul.shape, matmul.dtype, op.device, op.missing.
 #pragma once
 
 #include "engine/core/device.h"
@@ -43,9 +43,10 @@ struct MatmulWgrad {
 void matmul_wgrad(Stream stream, const MatmulWgrad& args);
 
 namespace cpu {
-void matmul_forward(const MatmulForward& args);
-void matmul_dgrad(const MatmulDgrad& args);
-void matmul_wgrad(const MatmulWgrad& args);
+struct MatmulBlocks;  // scratch of bf16, one a context
+void matmul_forward(const MatmulForward& args, MatmulBlocks* blocks);
+void matmul_dgrad(const MatmulDgrad& args, MatmulBlocks* blocks);
+void matmul_wgrad(const MatmulWgrad& args, MatmulBlocks* blocks);
 }  // namespace cpu
 
 namespace cuda {

@@ -43,7 +43,8 @@ std::pair<MatmulKey, MatmulChoice> parse_line(const std::string& line) {
     MatmulChoice choice;
     in >> head >> pass >> epilogue >> operand >> result >> mode >> key.alignment >> key.N >>
         key.C >> key.OC >> equals >> algorithm >> choice.us;
-    const bool is_whole = !in.fail() && head == "plan" && equals == "=" &&
+    std::string more;
+    const bool is_whole = !in.fail() && !(in >> more) && head == "plan" && equals == "=" &&
                           (mode == "add" || mode == "set") && parse_algorithm(algorithm, &choice);
     ENSURE(is_whole, "matmul.plan_format", "matmul plans: cannot read the line \"", line,
            "\"; tune again");
@@ -51,6 +52,13 @@ std::pair<MatmulKey, MatmulChoice> parse_line(const std::string& line) {
     key.epilogue = static_cast<MatmulEpilogue>(index_of(kEpilogueNames, epilogue, line));
     key.operand = dtype_from_name(operand.c_str());
     key.result = dtype_from_name(result.c_str());
+    const auto is_float = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
+    const int a = key.alignment;
+    const bool is_possible = is_float(key.operand) && is_float(key.result) &&
+                             (a == 2 || a == 4 || a == 8 || a == 16) && key.N > 0 && key.C > 0 &&
+                             key.OC > 0 && choice.us >= 0.0;
+    ENSURE(is_possible, "matmul.plan_format", "matmul plans: no matmul has the line \"", line,
+           "\": types are f32 or bf16, alignments 2, 4, 8 or 16, sizes above 0; tune again");
     key.accumulate = mode == "add";
     choice.is_chosen = true;
     return {key, choice};
@@ -95,7 +103,9 @@ MatmulChoices parse_matmul_plans(const MatmulOrigin& origin, const std::string& 
     }
     MatmulChoices choices;
     while (std::getline(in, line)) {
-        if (!line.empty()) choices.insert(parse_line(line));
+        if (line.empty()) continue;
+        ENSURE(choices.insert(parse_line(line)).second, "matmul.plan_format",
+               "matmul plans: the line \"", line, "\" is there twice; tune again");
     }
     return choices;
 }

@@ -28,6 +28,16 @@ inline void check_launch(const char* op, const TensorShape& shape) {
          "; an earlier kernel of the stream may have failed, rerun under compute-sanitizer");
 }
 
+// Blocks of a grid along x; throws cuda.grid when a grid cannot have as many.
+inline unsigned grid_blocks(const char* op, const TensorShape& shape, std::int64_t blocks) {
+    constexpr std::int64_t kMost = 2147483647;
+    if (blocks > kMost) {
+        fail("cuda.grid", op, " on ", shape.shape_string(), " needs ", blocks,
+             " blocks, a grid has at most ", kMost, "; split the batch");
+    }
+    return static_cast<unsigned>(blocks);
+}
+
 inline cudaStream_t native(Stream stream) {
     return static_cast<cudaStream_t>(stream.native());
 }

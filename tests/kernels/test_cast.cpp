@@ -132,6 +132,29 @@ TEST_CASE("cast: between equal types copies, of any size and shape") {
     }
 }
 
+TEST_CASE("cast and fill: views may start at odd places") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        const Stream stream = context->compute_stream();
+        const std::vector<float> values = random_values("x", 641);
+        const TestTensor wide(*context, DType::f32, {641}, values);
+        const TestTensor narrow(*context, DType::bf16, {641}), back(*context, DType::f32, {641});
+        cast(stream, {.out = narrow.shifted({640}), .inp = wide.shifted({640})});
+        cast(stream, {.out = back.shifted({640}), .inp = narrow.shifted({640})});
+        std::vector<float> result = back.values();
+        CHECK(std::isnan(result[0]));
+        result[0] = values[0];
+        std::vector<float> expected = rounded(values, DType::bf16);
+        expected[0] = values[0];
+        CHECK(result == expected);
+        fill(stream, {.out = narrow.shifted({640}), .value = 3.0F});
+        std::vector<float> filled = narrow.values();
+        CHECK(std::isnan(filled[0]));
+        filled.erase(filled.begin());
+        CHECK(filled == std::vector<float>(640, 3.0F));
+    }
+}
+
 TEST_CASE("fill: sets every element to the rounded value") {
     for (const Device device : test_devices()) {
         const auto context = make_context(device);

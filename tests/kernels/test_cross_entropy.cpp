@@ -10,6 +10,7 @@
 #include "kernels/cross_entropy.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/test_sizes.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
@@ -100,6 +101,7 @@ void for_each_case(Body&& body) {
         const auto context = make_context(device);
         for (const DType dtype : float_dtypes()) {
             for (const Shape& shape : kShapes) {
+                if (is_left_out(shape.N * shape.Vp, 1 << 20)) continue;
                 CAPTURE(std::string(name_of(device)));
                 CAPTURE(std::string(name_of(dtype)));
                 CAPTURE(shape.N);
@@ -129,6 +131,31 @@ TEST_CASE("cross_entropy: losses and dlogits agree with float64, NaN in the padd
     });
 }
 
+TEST_CASE("cross_entropy: more rows than blocks, of which only one fits a block's shared memory") {
+    const Shape s{134, 29011, 29056};  // sm_90: 227 KB a block, 116 KB a row, 132 blocks
+    for (const Device device : test_devices()) {
+        if (is_left_out(s.N * s.Vp, 1 << 20)) continue;
+        const auto context = make_context(device);
+        const Fixture f(*context, DType::f32, s);
+        const std::vector<float> logits = f.logits.values();
+        cross_entropy(context->compute_stream(), f.args(true));
+        const std::vector<float> losses = f.losses.values();
+        const std::vector<float> dlogits = f.logits.values();
+        for (const std::int64_t row : {0, 1, 132, 133}) {
+            CAPTURE(row);
+            const auto begin = row * s.Vp;
+            const auto end = begin + s.Vp;
+            const Oracle expected =
+                oracle({logits.begin() + begin, logits.begin() + end},
+                       {f.targets_host[static_cast<std::size_t>(row)]}, {1, s.V, s.Vp});
+            CHECK(difference({losses[static_cast<std::size_t>(row)]}, expected.losses,
+                             kLossLimit) == "");
+            CHECK(difference({dlogits.begin() + begin, dlogits.begin() + end}, expected.dlogits,
+                             gradient_limit(DType::f32)) == "");
+        }
+    }
+}
+
 TEST_CASE("cross_entropy: without write_dlogits the logits keep every bit") {
     for_each_case([](Context& context, DType dtype, Shape s) {
         const Fixture f(context, dtype, s);
@@ -152,6 +179,27 @@ TEST_CASE("cross_entropy: whatever the padding holds, the result has the same bi
                 CHECK(f.losses.bytes() == zero.losses.bytes());
                 CHECK(f.logits.bytes() == zero.logits.bytes());
             }
+        }
+    }
+}
+
+TEST_CASE("cross_entropy: logits that start at an odd place give the same as others") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        for (const DType dtype : float_dtypes()) {
+            const Fixture f(*context, dtype, {3, 5003, 5120}, 0.0F);
+            std::vector<float> values = f.logits.values();
+            values.insert(values.begin(), kNan);
+            const TestTensor logits(*context, dtype, {3 * 5120 + 1}, values);
+            const Oracle expected = oracle(f.logits.values(), f.targets_host, f.shape);
+            CrossEntropy args = f.args(true);
+            args.logits = logits.shifted({3, 5120});
+            cross_entropy(context->compute_stream(), args);
+            std::vector<float> dlogits = logits.values();
+            CHECK(std::isnan(dlogits[0]));
+            dlogits.erase(dlogits.begin());
+            CHECK(difference(f.losses.values(), expected.losses, kLossLimit) == "");
+            CHECK(difference(dlogits, expected.dlogits, gradient_limit(dtype)) == "");
         }
     }
 }
@@ -250,6 +298,12 @@ TEST_CASE("cross_entropy: contract violations name the tensor, its value and the
     args.logits = f.losses;
     CHECK_THROWS_WITH_AS(cross_entropy(stream, args),
                          "cross_entropy: logits is (3) f32, must be (N, Vp)", Error);
+    args = f.args(true);
+    args.logits = make_tensor(args.logits.data, DType::f32, {3, (1 << 30) + 1}, Device::cpu);
+    CHECK_THROWS_WITH_AS(cross_entropy(stream, args),
+                         doctest::Contains("logits is (3, 1073741825) f32, a row of 1073741825 "
+                                           "elements, must have at most 1073741824"),
+                         Error);
     args = f.args(true);
     args.losses = args.losses.slice(0, 2);
     CHECK_THROWS_WITH_AS(cross_entropy(stream, args),

@@ -302,6 +302,11 @@ TEST_CASE("embedding: contract violations name the tensor, its value and the lim
     args.out = f.out.tensor().view({6, 4});
     fails(args, "embedding_forward: out is (6, 4) f32, must be (B, T, C)");
     args = f.forward();
+    args.out = make_tensor(args.out.data, DType::f32, {1 << 20, 1025, 4}, Device::cpu);
+    fails(args,
+          "embedding_forward: out is (1048576, 1025, 4) f32, 1074790400 positions, must have at "
+          "most 1073741824; split the batch");
+    args = f.forward();
     args.ids = f.ids.tensor().view({3, 2});
     fails(args, "embedding_forward: ids is (3, 2) i32, must be (2, 3)");
     args = f.forward();

@@ -94,6 +94,32 @@ TEST_CASE("gelu: in place gives the same bits") {
     });
 }
 
+TEST_CASE("gelu: views that start at odd places give the same bits") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        const Stream stream = context->compute_stream();
+        for (const DType dtype : float_dtypes()) {
+            constexpr std::int64_t kCount = 640;
+            const std::vector<float> values = random_values("x", kCount + 1, -6.0F, 6.0F);
+            const TestTensor inp(*context, dtype, {kCount + 1}, values);
+            const TestTensor same(*context, dtype, {kCount}, {values.begin() + 1, values.end()});
+            const TestTensor out(*context, dtype, {kCount + 1}),
+                dinp(*context, dtype, {kCount + 1});
+            const TestTensor aligned_out(*context, dtype, {kCount});
+            const TestTensor aligned_dinp(*context, dtype, {kCount});
+            const Tensor x = inp.shifted({kCount});
+            gelu_forward(stream, {.out = out.shifted({kCount}), .inp = x});
+            gelu_forward(stream, {.out = aligned_out, .inp = same});
+            gelu_backward(stream, {.dinp = dinp.shifted({kCount}), .dout = x, .inp = x});
+            gelu_backward(stream, {.dinp = aligned_dinp, .dout = same, .inp = same});
+            const std::vector<float> y = out.values(), dx = dinp.values();
+            CHECK(std::isnan(y[0]));
+            CHECK(std::vector<float>(y.begin() + 1, y.end()) == aligned_out.values());
+            CHECK(std::vector<float>(dx.begin() + 1, dx.end()) == aligned_dinp.values());
+        }
+    }
+}
+
 TEST_CASE("gelu: large inputs give 0 or the input, gradients 0 or dout; NaN stays NaN") {
     for (const Device device : test_devices()) {
         const auto context = make_context(device);

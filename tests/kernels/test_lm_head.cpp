@@ -161,6 +161,32 @@ TEST_CASE("lm_head_loss: dweight accumulates over calls and is overwritten when 
     });
 }
 
+TEST_CASE("lm_head_loss: no rows leave an added dweight alone and zero an overwritten one") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        const TestTensor empty(*context, DType::f32, {0, 2});
+        const TestTensor losses(*context, DType::f32, {0});
+        const TestTensor targets(*context, {0}, std::vector<std::int32_t>{});
+        const TestTensor weight(*context, DType::f32, {3, 2}, std::vector<float>(6, 1.0F));
+        const TestTensor dweight(*context, DType::f32, {3, 2}, {1, 2, 3, 4, 5, 6});
+        const TestTensor logits(*context, DType::f32, {4, 3});
+        LmHeadLoss args{.losses = losses,
+                        .dinp = empty,
+                        .dweight = dweight,
+                        .logits = logits,
+                        .inp = empty,
+                        .weight = weight,
+                        .targets = targets,
+                        .vocab_size = 3,
+                        .accumulate = true};
+        lm_head_loss(context->compute_stream(), args);
+        CHECK(dweight.values() == std::vector<float>{1, 2, 3, 4, 5, 6});
+        args.accumulate = false;
+        lm_head_loss(context->compute_stream(), args);
+        CHECK(dweight.values() == std::vector<float>(6, 0.0F));
+    }
+}
+
 TEST_CASE("lm_head_loss: the rows of the padding get no gradient and no probability") {
     for (const Device device : test_devices()) {
         const auto context = make_context(device);

@@ -9,6 +9,7 @@
 #include "kernels/matmul_plan.h"
 #include "kernels/matmul_plan_table.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/test_sizes.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
@@ -94,6 +95,21 @@ TEST_CASE("matmul_plan: a text of another GPU or library, or a damaged one, is r
     CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, text + "plan forward none bf16\n"),
                          doctest::Contains("cannot read the line \"plan forward none bf16\""),
                          Error);
+    const auto refused = [&](const char* from, const char* to, const char* message) {
+        std::string changed = text;
+        changed.replace(changed.find(from), std::string(from).size(), to);
+        CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, changed), doctest::Contains(message),
+                             Error);
+    };
+    refused("general 0\n", "general 0 0\n", "cannot read the line \"plan forward gelu_bias");
+    refused("add 16 65536", "add 3 65536",
+            "no matmul has the line \"plan wgrad none bf16 f32 add 3");
+    refused("add 16 65536", "add 16 0", "alignments 2, 4, 8 or 16, sizes above 0; tune again");
+    refused("bf16 f32", "bf16 i32", "types are f32 or bf16");
+    refused("general 0\n", "general -1\n", "no matmul has the line \"plan forward gelu_bias");
+    const std::string line = text.substr(text.find("plan forward"));
+    CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, text + line),
+                         doctest::Contains("is there twice; tune again"), Error);
     std::string short_algorithm = text;
     short_algorithm.erase(short_algorithm.find("0123456789abcdef"), 1);
     CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, short_algorithm),
@@ -117,7 +133,8 @@ TEST_CASE("matmul_plan: tuning options out of range are refused with their value
 TEST_CASE("matmul_plan: a run that imports the plans of a tuned one gives its bits") {
     for (const Device device : test_devices()) {
         const auto tuned = make_context(device);
-        const Layer first(*tuned, 512, 256, 384);
+        const std::int64_t N = has_small_sizes() ? 64 : 512;
+        const Layer first(*tuned, N, 256, 384);
         const Layer odd(*tuned, 33, 5, 7);
         matmul_begin_tuning(tuned->compute_stream(), {.num_candidates = 8, .num_repeats = 3});
         first.run(tuned->compute_stream());
@@ -130,7 +147,7 @@ TEST_CASE("matmul_plan: a run that imports the plans of a tuned one gives its bi
         const auto resumed = make_context(device);
         matmul_import_plans(resumed->compute_stream(), text);
         CHECK(matmul_export_plans(resumed->compute_stream()) == text);
-        const Layer second(*resumed, 512, 256, 384);
+        const Layer second(*resumed, N, 256, 384);
         second.run(resumed->compute_stream());
         CHECK(second.out.bytes() == first.out.bytes());
         CHECK(second.pre_gelu.bytes() == first.pre_gelu.bytes());

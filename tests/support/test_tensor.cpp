@@ -96,6 +96,10 @@ TestTensor::TestTensor(Context& context,
     write(ids.data(), view_.size_bytes());
 }
 
+Tensor TestTensor::shifted(std::initializer_list<std::int64_t> dims) const {
+    return view_.view({view_.numel()}).slice(1, view_.numel()).view(dims);
+}
+
 void TestTensor::write(const void* host, std::int64_t size_bytes) {
     const Tensor target = make_tensor(view_.data, DType::u8, {size_bytes}, view_.device);
     copy(context_->compute_stream(), target,

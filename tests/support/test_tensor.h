@@ -33,6 +33,9 @@ class TestTensor {
                const std::vector<std::int32_t>& ids);
 
     Tensor tensor() const { return view_; }
+    // A view of all elements but the first, which lies at an odd place: vector loads cannot take
+    // it.
+    Tensor shifted(std::initializer_list<std::int64_t> dims) const;
     operator Tensor() const { return view_; }       // NOLINT: tests pass it as what it is
     operator ConstTensor() const { return view_; }  // NOLINT
     void set(const std::vector<float>& values);     // rounds to the dtype
