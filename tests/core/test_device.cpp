@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/core/device.h"
+#include "tests/support/temp_folder.h"
 
 using namespace ingot;
 
@@ -117,8 +118,8 @@ TEST_CASE("context: cuda without CUDA code is refused with the fix") {
 TEST_CASE(
     "pci: an NVIDIA display or 3D controller is found, its audio function and others are not") {
     namespace fs = std::filesystem;
-    const fs::path root = fs::temp_directory_path() / "ingot_test_sysfs";
-    fs::remove_all(root);
+    const test::TempFolder temp;
+    const fs::path root = temp.path();
     const auto add = [&](const char* slot, const char* vendor, const char* device_class) {
         const fs::path folder = root / "bus/pci/devices" / slot;
         fs::create_directories(folder);
@@ -131,5 +132,4 @@ TEST_CASE(
     CHECK_FALSE(pci_bus_has_nvidia_device(root.string()));
     add("0000:00:03.0", "0x10de", "0x030200");
     CHECK(pci_bus_has_nvidia_device(root.string()));
-    fs::remove_all(root);
 }

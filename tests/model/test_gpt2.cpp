@@ -1,30 +1,23 @@
 // Goal: a config.json of Hugging Face becomes the right DecoderConfig and back, what the Decoder
 // cannot do is refused by name.
-#include <filesystem>
-#include <fstream>
-
 #include <doctest/doctest.h>
 
 #include "model/families/gpt2.h"
 #include "tests/support/source_dir.h"
+#include "tests/support/temp_folder.h"
 
 using namespace ingot;
 
 namespace {
 
-namespace fs = std::filesystem;
-
+// A folder with this config.json.
 class Folder {
   public:
-    explicit Folder(const std::string& config) : path_(fs::temp_directory_path() / "ingot_gpt2") {
-        fs::create_directories(path_);
-        std::ofstream(path_ / "config.json") << config;
-    }
-    ~Folder() { fs::remove_all(path_); }
-    std::string path() const { return path_.string(); }
+    explicit Folder(const std::string& config) { test::write_all(folder_ / "config.json", config); }
+    const std::string& path() const { return folder_.path(); }
 
   private:
-    fs::path path_;
+    test::TempFolder folder_;
 };
 
 const std::string kGood =

@@ -8,8 +8,6 @@
 namespace ingot::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kVocabulary = 64;
 
 // Each token has two possible successors, so the loss falls from log 64 towards log 2.
@@ -25,19 +23,12 @@ std::vector<std::int64_t> markov_chain(std::int64_t count, std::uint64_t seed) {
 
 }  // namespace
 
-RunScratch::RunScratch(const std::string& name, std::int64_t train_tokens, std::int64_t val_tokens)
-    : folder_(fs::temp_directory_path() / ("ingot_test_" + name)) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
+RunScratch::RunScratch(std::int64_t train_tokens, std::int64_t val_tokens) {
     ShardHeader header;
     header.vocab_size = kVocabulary;
     write_token_shard(path("train_000.bin"), header, markov_chain(train_tokens, 1));
     header.split = Split::validation;
     write_token_shard(path("val_000.bin"), header, markov_chain(val_tokens, 2));
-}
-
-RunScratch::~RunScratch() {
-    fs::remove_all(folder_);
 }
 
 TrainConfig RunScratch::config(const std::string& run) const {

@@ -2,33 +2,30 @@
 // that a run wrote.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/train/config.h"
+#include "tests/support/temp_folder.h"
 
 namespace ingot::test {
 
 class RunScratch {
   public:
-    // Makes FOLDER/train_000.bin and FOLDER/val_000.bin: ids of a Markov chain over 64 tokens,
-    // which a small model learns in a few steps.
-    explicit RunScratch(const std::string& name,
-                        std::int64_t train_tokens = 4001,
-                        std::int64_t val_tokens = 201);
-    ~RunScratch();
+    // Makes a folder of its own with FOLDER/train_000.bin and FOLDER/val_000.bin: ids of a Markov
+    // chain over 64 tokens, which a small model learns in a few steps.
+    explicit RunScratch(std::int64_t train_tokens = 4001, std::int64_t val_tokens = 201);
 
-    std::string path(const std::string& file = "") const { return (folder_ / file).string(); }
+    std::string path(const std::string& file = "") const { return folder_ / file; }
     // gpt2-tiny on these shards: seq_len 16, micro-batch 4, 5 steps, logs in FOLDER/<run>.
     TrainConfig config(const std::string& run) const;
     // The objects of FOLDER/<run>/metrics.jsonl that have `key`.
     std::vector<nlohmann::json> records(const std::string& run, const std::string& key) const;
 
   private:
-    std::filesystem::path folder_;
+    TempFolder folder_;
 };
 
 }  // namespace ingot::test

@@ -1,13 +1,13 @@
 // Goal: logits, gradients and ten AdamW steps agree with a float64 model of transformers, for every
 // recomputation and split. Method: the golden folder, the limits of golden_check.
 #include <filesystem>
-#include <fstream>
 
 #include <doctest/doctest.h>
 
 #include "engine/train/golden.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/source_dir.h"
+#include "tests/support/temp_folder.h"
 
 using namespace ingot;
 using namespace ingot::test;
@@ -50,17 +50,14 @@ TEST_CASE("golden: gpt2-tiny in bf16 stays near") {
 
 TEST_CASE("golden: another norm_eps is noticed") {
     namespace fs = std::filesystem;
-    const fs::path folder = fs::temp_directory_path() / "ingot_golden_eps";
-    fs::remove_all(folder);
-    fs::copy(kFolder, folder);
-    std::ifstream file(kFolder + "/config.json");
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const TempFolder folder;
+    fs::copy(kFolder, folder.path());
+    std::string text = read_all(kFolder + "/config.json");
     const std::string eps = "\"layer_norm_epsilon\": 1e-05";
     REQUIRE(text.find(eps) != std::string::npos);
     text.replace(text.find(eps), eps.size(), "\"layer_norm_epsilon\": 1e-03");
     fs::permissions(folder / "config.json", fs::perms::owner_all);
-    std::ofstream(folder / "config.json") << text;
+    write_all(folder / "config.json", text);
     const auto context = Context::make_cpu();
-    CHECK_FALSE(run_golden_check(*context, folder.string(), {}).front().passes());
-    fs::remove_all(folder);
+    CHECK_FALSE(run_golden_check(*context, folder.path(), {}).front().passes());
 }

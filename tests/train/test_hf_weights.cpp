@@ -10,6 +10,7 @@
 #include "model/decoder.h"
 #include "model/families/gpt2.h"
 #include "tests/support/source_dir.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
@@ -21,20 +22,6 @@ namespace fs = std::filesystem;
 
 // Weights of transformers, and their float64 loss.
 const std::string kGolden = source_dir() + "/tests/golden/gpt2-tiny";
-
-// A scratch folder that goes away.
-class Scratch {
-  public:
-    Scratch() : path_(fs::temp_directory_path() / "ingot_test_hf_weights") {
-        fs::remove_all(path_);
-        fs::create_directories(path_);
-    }
-    ~Scratch() { fs::remove_all(path_); }
-    std::string path(const std::string& name = "") const { return (path_ / name).string(); }
-
-  private:
-    fs::path path_;
-};
 
 struct Model {
     explicit Model(const std::string& folder)
@@ -136,25 +123,25 @@ void with_a_copied_head(std::vector<Change>& tensors) {
 }  // namespace
 
 TEST_CASE("import: the three ways GPT-2 is stored give the float64 loss") {
-    const Scratch scratch;
+    const TempFolder scratch;
     CHECK(Model(kGolden).golden_loss() == doctest::Approx(5.6184612410134145).epsilon(1e-6));
-    rewrite(scratch.path("bare"), without_prefix_and_with_mask_buffers);
-    CHECK(Model(scratch.path("bare")).golden_loss() == Model(kGolden).golden_loss());
-    rewrite(scratch.path("head"), with_a_copied_head);
-    CHECK(Model(scratch.path("head")).golden_loss() == Model(kGolden).golden_loss());
+    rewrite(scratch / "bare", without_prefix_and_with_mask_buffers);
+    CHECK(Model(scratch / "bare").golden_loss() == Model(kGolden).golden_loss());
+    rewrite(scratch / "head", with_a_copied_head);
+    CHECK(Model(scratch / "head").golden_loss() == Model(kGolden).golden_loss());
 }
 
 TEST_CASE(
     "export: tensors are those imported, byte for byte, without mask buffers or a head copy") {
-    const Scratch scratch;
-    rewrite(scratch.path("bare"), without_prefix_and_with_mask_buffers);
-    rewrite(scratch.path("head"), with_a_copied_head);
+    const TempFolder scratch;
+    rewrite(scratch / "bare", without_prefix_and_with_mask_buffers);
+    rewrite(scratch / "head", with_a_copied_head);
     const SafetensorsFolder before(kGolden);
-    for (const std::string& source : {kGolden, scratch.path("bare"), scratch.path("head")}) {
+    for (const std::string& source : {kGolden, scratch / "bare", scratch / "head"}) {
         CAPTURE(source);
         Model model(source);
-        export_hf(model.store, model.config, {.folder = scratch.path("out")});
-        const SafetensorsFolder after(scratch.path("out"));
+        export_hf(model.store, model.config, {.folder = scratch / "out"});
+        const SafetensorsFolder after(scratch / "out");
         CHECK(after.names() == before.names());
         for (const std::string& name : before.names()) {
             CHECK(after.entry(name).shape == before.entry(name).shape);
@@ -169,14 +156,14 @@ TEST_CASE(
 }
 
 TEST_CASE("convert: bfloat16 is the rounded weight, config and tokenizer travel") {
-    const Scratch scratch;
-    std::ofstream(scratch.path("tokenizer.json")) << "{}";
+    const TempFolder scratch;
+    std::ofstream(scratch / "tokenizer.json") << "{}";
     convert_hf_folder(
         kGolden,
-        {.folder = scratch.path("out"), .dtype = DType::bf16, .tokenizer_folder = scratch.path()});
-    CHECK(fs::exists(scratch.path("out/tokenizer.json")));
-    CHECK(SafetensorsFolder(scratch.path("out")).entry("transformer.wte.weight").dtype == "BF16");
-    Model in_bf16(scratch.path("out"));
+        {.folder = scratch / "out", .dtype = DType::bf16, .tokenizer_folder = scratch.path()});
+    CHECK(fs::exists(scratch / "out/tokenizer.json"));
+    CHECK(SafetensorsFolder(scratch / "out").entry("transformer.wte.weight").dtype == "BF16");
+    Model in_bf16(scratch / "out");
     Model exact(kGolden);
     const ParamSpec& fcw = exact.table.find("h0.fcw");
     std::vector<float> a(static_cast<std::size_t>(fcw.numel()));
@@ -189,11 +176,11 @@ TEST_CASE("convert: bfloat16 is the rounded weight, config and tokenizer travel"
 }
 
 TEST_CASE("import: what does not match the model is refused by name") {
-    const Scratch scratch;
+    const TempFolder scratch;
     const auto refused = [&](const std::function<void(std::vector<Change>&)>& change,
                              const char* text) {
-        rewrite(scratch.path("bad"), change);
-        CHECK_THROWS_WITH_AS(Model(scratch.path("bad")), doctest::Contains(text), Error);
+        rewrite(scratch / "bad", change);
+        CHECK_THROWS_WITH_AS(Model(scratch / "bad"), doctest::Contains(text), Error);
     };
     refused(
         [](std::vector<Change>& tensors) {
