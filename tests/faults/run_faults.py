@@ -2,11 +2,15 @@
 """Does the suite notice? Puts one-line faults into a copy of the tree and runs the tests.
 
     tests/faults/run_faults.py [--only ID ...] [--first N] [--table docs/testing.md]
+    tests/faults/run_faults.py --stage FILE [--build build/cuda]          with nvcc, without a GPU
+    tests/faults/run_faults.py --run FILE [--json FILE] [--jobs N] [--seconds N]      with a GPU
 
 faults.json lists the faults: a file, a text that occurs in it exactly once, what replaces it, and
 the test that has to fail. The copy lives in build/faults and is built incrementally: apply one
 fault, build one test binary, run one test file, take the fault back. A fault that the tests do not
 notice, or that does not compile, is a failure of this script. Needs no package.
+
+Faults in .cu and .cuh files go through --stage and --run (cuda_faults.py); the others never do.
 """
 
 import argparse
@@ -19,11 +23,14 @@ import subprocess
 import sys
 import time
 
+import cuda_faults
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 COPY = ROOT / "build" / "faults" / "tree"
 TEST_SECONDS = 300  # a fault may make a loop endless
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+CUDA_BEGIN, CUDA_END = "<!-- CUDA faults: begin -->", "<!-- CUDA faults: end -->"
 
 
 def read_faults(path=HERE / "faults.json"):
@@ -121,28 +128,73 @@ def table(results):
     return "\n".join(lines)
 
 
-def write_table(path, results):
+def cuda_table(faults):
+    """What a run on a GPU tries; its results are in the record of that GPU."""
+    lines = ["| fault | file | what is wrong | must be noticed by |", "|---|---|---|---|"]
+    for fault in faults:
+        cells = (f"`{fault['id']}`", f"`{fault['file']}`", fault["what"], f"`{fault['test']}`")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def write_between(path, begin, end, lines):
     text = path.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    path.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}")
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{lines}\n{end}{after}")
 
 
-def main():
+def write_table(path, results):
+    write_between(path, BEGIN, END, table(results))
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="ID", help="only these faults")
     parser.add_argument("--first", type=int, metavar="N", help="only the first N faults")
     parser.add_argument("--table", type=pathlib.Path, help="write the table into this page")
-    arguments = parser.parse_args()
-    faults = read_faults()
+    parser.add_argument("--cuda-table", type=pathlib.Path, help="list the CUDA faults in this page")
+    parser.add_argument("--stage", type=pathlib.Path, metavar="FILE", help="compile CUDA faults")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda",
+                        help="CUDA build folder that --stage takes the library from")
+    parser.add_argument("--run", type=pathlib.Path, metavar="FILE", help="try the staged faults")
+    parser.add_argument("--cpu-half", action="store_true",
+                        help="with --run, without a GPU: every library must link and pass")
+    parser.add_argument("--json", type=pathlib.Path, help="with --run: write the results here")
+    parser.add_argument("--jobs", type=int, default=4, help="with --run: faults at a time")
+    parser.add_argument("--seconds", type=int, default=cuda_faults.TEST_SECONDS,
+                        help="with --run: a test that takes longer has noticed the fault")
+    return parser.parse_args()
+
+
+def chosen_faults(arguments):
+    """Those of the mode: CUDA files with --stage, the others without."""
+    wants_cuda = arguments.stage is not None
+    faults = [f for f in read_faults() if cuda_faults.is_cuda(f) == wants_cuda]
     if arguments.only:
         unknown = set(arguments.only) - {fault["id"] for fault in faults}
         if unknown:
-            sys.exit(f"no fault {', '.join(sorted(unknown))} in tests/faults/faults.json")
+            kind = "CUDA fault" if wants_cuda else "fault"
+            sys.exit(f"no {kind} {', '.join(sorted(unknown))} in tests/faults/faults.json")
         faults = [fault for fault in faults if fault["id"] in arguments.only]
-    faults = faults[: arguments.first]
+    return faults[: arguments.first]
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.run:
+        sys.exit(cuda_faults.run(arguments.run, arguments.only, arguments.json, arguments.jobs,
+                                 arguments.seconds, arguments.cpu_half))
+    if arguments.cuda_table:
+        listed = [fault for fault in read_faults() if cuda_faults.is_cuda(fault)]
+        write_between(arguments.cuda_table, CUDA_BEGIN, CUDA_END, cuda_table(listed))
+        return
+    faults = chosen_faults(arguments)
     if arguments.table and (arguments.only or arguments.first):
         sys.exit("--table takes a run over all faults; leave --only and --first away")
+    if arguments.stage:
+        cuda_faults.stage(faults, apply_fault, arguments.stage.resolve(), arguments.build.resolve())
+        return
 
     os.environ.setdefault("CCACHE_BASEDIR", str(COPY))
     make_copy()
