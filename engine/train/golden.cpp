@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "engine/train/config.h"
 #include "engine/train/hf_weights.h"
 #include "engine/train/optimizer.h"
+#include "engine/train/run_setup.h"
 #include "kernels/sum.h"
 #include "model/decoder.h"
 #include "model/families/gpt2.h"
@@ -44,12 +47,13 @@ class GoldenRun {
           stream_(context.compute_stream()),
           golden_(folder + "/golden.safetensors"),
           numbers_(read_numbers(folder + "/golden.json")),
-          limits_(limits_for(context.device(), options.dtype)),
+          limits_(limits_for(context.device(),
+                             options.grads == DType::bf16 ? options.grads : options.dtype)),
           B_(golden_.entry("inputs").shape.at(0)),
           T_(golden_.entry("inputs").shape.at(1)),
           micro_batch_(options.micro_batch > 0 ? options.micro_batch : B_),
           decoder_(context, read_gpt2_config(folder), activation_options(options)),
-          store_(context, decoder_.params(), {.params = options.dtype, .grads = DType::f32}),
+          store_(context, decoder_.params(), {.params = options.dtype, .grads = options.grads}),
           optimizer_(context, store_, optimizer_options()),
           batch_(context, 2 * B_ * T_ * 4, "golden batch") {
         ENSURE(B_ % micro_batch_ == 0, "golden.format", folder, ": ", B_,
@@ -205,7 +209,49 @@ class GoldenRun {
     std::vector<GoldenLine> lines_;
 };
 
+constexpr const char* kGoldenKeys[] = {"train.device", "train.micro_batch", "model.recompute",
+                                       "precision.params", "precision.grad_accum"};
+
+bool is_golden_key(const std::string& name) {
+    return std::find(std::begin(kGoldenKeys), std::end(kGoldenKeys), name) != std::end(kGoldenKeys);
+}
+
 }  // namespace
+
+std::string golden_keys() {
+    std::string list;
+    for (const char* key : kGoldenKeys)
+        list += str(list.empty() ? "" : ", ", key);
+    return list;
+}
+
+GoldenCommand golden_command(const std::vector<std::string>& settings) {
+    using Params = TrainConfig::Precision::Params;
+    TrainConfig config;
+    config.train.device = TrainConfig::Train::Device::cpu;
+    config.train.micro_batch = 0;
+    config.precision.params = Params::fp32;
+    for (const std::string& setting : settings) {
+        apply_override(config, setting);
+        const std::size_t begin = setting.rfind("--", 0) == 0 ? 2 : 0;
+        const std::string name = setting.substr(begin, setting.find('=') - begin);
+        ENSURE(is_golden_key(name), "golden.setting", "golden_check: ", setting,
+               " cannot be set: the folder gives model, batch and optimizer; allowed are ",
+               golden_keys());
+    }
+    GoldenCommand command;
+    command.device = resolve_device(config.train.device, pci_bus_has_nvidia_device());
+    const bool is_bf16 =
+        config.precision.params == Params::bf16 ||
+        (config.precision.params == Params::automatic && command.device == Device::cuda);
+    command.options.dtype = is_bf16 ? DType::bf16 : DType::f32;
+    command.options.grads = config.precision.grad_accum == TrainConfig::Precision::GradAccum::bf16
+                                ? DType::bf16
+                                : DType::f32;
+    command.options.recompute = recompute_from_name(config_value(config, "model.recompute"));
+    command.options.micro_batch = config.train.micro_batch;
+    return command;
+}
 
 std::vector<GoldenLine> run_golden_check(Context& context,
                                          const std::string& folder,

@@ -4,8 +4,9 @@
 //
 // Limits, fp32: logits 2e-5 on the CPU, 1e-4 on CUDA (largest difference); a gradient
 // |d| <= rel |g| + 1e-7 |all gradients| in norms, rel 1e-4 on the CPU, 1e-3 on CUDA; losses and
-// norms of the steps 1e-5 and 1e-4 relative. bf16: 5e-2 logits, 5e-2 gradients, 1e-2 losses.
-// Errors: golden.format, and those of the files read.
+// norms of the steps 1e-5 and 1e-4 relative. bf16 anywhere: 5e-2 logits, 5e-2
+// gradients, 1e-2 losses.
+// Errors: golden.format, golden.setting, and those of the files read.
 #pragma once
 
 #include <string>
@@ -17,10 +18,21 @@
 namespace ingot {
 
 struct GoldenOptions {
-    DType dtype = DType::f32;
+    DType dtype = DType::f32;  // of parameters and activations
+    DType grads = DType::f32;
     Recompute recompute = Recompute::none;
     std::int64_t micro_batch = 0;  // rows of a micro-step; 0 = the whole golden batch
 };
+
+// What `./golden_check DIR [--section.key=value ...]` asks for. The keys are those of the
+// configuration that a golden folder leaves open (golden_keys()); without any: fp32 on the CPU, the
+// whole batch at once. Other keys throw golden.setting; unknown keys and values config.*.
+struct GoldenCommand {
+    Device device = Device::cpu;
+    GoldenOptions options;
+};
+GoldenCommand golden_command(const std::vector<std::string>& settings);
+std::string golden_keys();  // "train.device, train.micro_batch, ..."
 
 struct GoldenLine {
     std::string what;    // "logits", "grad transformer.wte.weight", "loss of step 3"

@@ -61,3 +61,30 @@ TEST_CASE("golden: another norm_eps is noticed") {
     const auto context = Context::make_cpu();
     CHECK_FALSE(run_golden_check(*context, folder.path(), {}).front().passes());
 }
+
+TEST_CASE("golden: the keys that a folder leaves open are the configuration's; others are named") {
+    const GoldenCommand plain = golden_command({});
+    CHECK(plain.device == Device::cpu);
+    CHECK(plain.options.dtype == DType::f32);
+    CHECK(plain.options.grads == DType::f32);
+    CHECK(plain.options.recompute == Recompute::none);
+    CHECK(plain.options.micro_batch == 0);
+    const GoldenCommand all =
+        golden_command({"--model.recompute=block", "--precision.params=bf16",
+                        "--precision.grad_accum=bf16", "--train.micro_batch=2"});
+    CHECK(all.options.dtype == DType::bf16);
+    CHECK(all.options.grads == DType::bf16);
+    CHECK(all.options.recompute == Recompute::block);
+    CHECK(all.options.micro_batch == 2);
+    CHECK(golden_command({"--model.recompute=light"}).options.recompute == Recompute::light);
+    const auto refused = [](const char* setting, const char* code, const char* text) {
+        CHECK(error_of(code, [&] { golden_command({setting}); }) == doctest::Contains(text));
+    };
+    refused("--optimizer.lr=0.1", "golden.setting",
+            "golden_check: --optimizer.lr=0.1 cannot be set: the folder gives model, batch and "
+            "optimizer; allowed are train.device, train.micro_batch");
+    refused("--train.micro_batch=0", "config.range", "train.micro_batch = 0");
+    refused("--train.device=tpu", "config.word",
+            "train.device = tpu, allowed is auto, cpu or cuda");
+    refused("--model.recompte=none", "config.unknown_key", "model.recompute");
+}
