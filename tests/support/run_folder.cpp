@@ -1,5 +1,6 @@
 #include "tests/support/run_folder.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include "data/shard_writer.h"
@@ -23,7 +24,9 @@ std::vector<std::int64_t> markov_chain(std::int64_t count, std::uint64_t seed) {
 
 }  // namespace
 
-RunScratch::RunScratch(std::int64_t train_tokens, std::int64_t val_tokens) {
+RunScratch::RunScratch(const std::string& name, std::int64_t train_tokens, std::int64_t val_tokens)
+    : name_(name) {
+    std::filesystem::create_directories(path());
     ShardHeader header;
     header.vocab_size = kVocabulary;
     write_token_shard(path("train_000.bin"), header, markov_chain(train_tokens, 1));

@@ -14,11 +14,13 @@ namespace ingot::test {
 
 class RunScratch {
   public:
-    // Makes a folder of its own with FOLDER/train_000.bin and FOLDER/val_000.bin: ids of a Markov
-    // chain over 64 tokens, which a small model learns in a few steps.
-    explicit RunScratch(std::int64_t train_tokens = 4001, std::int64_t val_tokens = 201);
+    // Makes a folder of its own, called `name`, with FOLDER/train_000.bin and FOLDER/val_000.bin:
+    // ids of a Markov chain over 64 tokens, which a small model learns in a few steps.
+    explicit RunScratch(const std::string& name,
+                        std::int64_t train_tokens = 4001,
+                        std::int64_t val_tokens = 201);
 
-    std::string path(const std::string& file = "") const { return folder_ / file; }
+    std::string path(const std::string& file = "") const { return folder_ / (name_ + "/" + file); }
     // gpt2-tiny on these shards: seq_len 16, micro-batch 4, 5 steps, logs in FOLDER/<run>.
     TrainConfig config(const std::string& run) const;
     // The objects of FOLDER/<run>/metrics.jsonl that have `key`.
@@ -26,6 +28,7 @@ class RunScratch {
 
   private:
     TempFolder folder_;
+    std::string name_;
 };
 
 }  // namespace ingot::test

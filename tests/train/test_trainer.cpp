@@ -56,7 +56,7 @@ void check_refused(const TrainConfig& config, const char* text) {
 }  // namespace
 
 TEST_CASE("trainer: accumulation 1 x 16 and 16 x 1 agree in every step, parameter and moment") {
-    const RunScratch scratch;
+    const RunScratch scratch("accumulation");
     TrainConfig whole = scratch.config("whole");
     whole.train.micro_batch = 16;
     whole.train.global_batch = 16;
@@ -101,7 +101,7 @@ TEST_CASE("trainer: accumulation 1 x 16 and 16 x 1 agree in every step, paramete
 }
 
 TEST_CASE("trainer: the same configuration gives the same bits, another seed does not") {
-    const RunScratch scratch;
+    const RunScratch scratch("repeat");
     const auto a = train(scratch.config("a"));
     const auto b = train(scratch.config("b"));
     TrainConfig other = scratch.config("c");
@@ -112,7 +112,7 @@ TEST_CASE("trainer: the same configuration gives the same bits, another seed doe
 }
 
 TEST_CASE("trainer: adversarial streams train to the same bits") {
-    const RunScratch scratch;
+    const RunScratch scratch("adversarial");
     TrainConfig config = scratch.config("plain");
     config.train.global_batch = 8;
     const auto expected = state_of(*train(config));
@@ -125,7 +125,7 @@ TEST_CASE("trainer: adversarial streams train to the same bits") {
 }
 
 TEST_CASE("trainer: one batch is overfitted to a loss below 0.01") {
-    const RunScratch scratch;
+    const RunScratch scratch("overfit");
     TrainConfig config = scratch.config("run");
     config.train.overfit_one_batch = true;
     config.train.steps = 60;
@@ -143,7 +143,7 @@ TEST_CASE("trainer: one batch is overfitted to a loss below 0.01") {
 
 TEST_CASE(
     "trainer: overfitting sees the whole first batch, also in more micro-batches than slots") {
-    const RunScratch scratch;
+    const RunScratch scratch("overfit_split");
     TrainConfig whole = scratch.config("whole");
     whole.train.overfit_one_batch = true;
     TrainConfig split = scratch.config("split");
@@ -161,7 +161,7 @@ TEST_CASE(
 }
 
 TEST_CASE("trainer: bf16 parameters train, and learn what fp32 learns") {
-    const RunScratch scratch;
+    const RunScratch scratch("bf16");
     TrainConfig config = scratch.config("run");
     config.train.steps = 80;
     config.optimizer.lr = 3e-3;
@@ -173,7 +173,7 @@ TEST_CASE("trainer: bf16 parameters train, and learn what fp32 learns") {
 }
 
 TEST_CASE("trainer: evaluation and sampling leave the training stream alone") {
-    const RunScratch scratch;
+    const RunScratch scratch("stream");
     const auto plain = train(scratch.config("plain"));
     TrainConfig config = scratch.config("busy");
     config.eval.every = 1;
@@ -188,7 +188,7 @@ TEST_CASE("trainer: evaluation and sampling leave the training stream alone") {
 
 TEST_CASE("trainer: the final validation counts every window once, the partial batch too (B73)") {
     for (const auto& [val_tokens, windows] : {std::pair{113, 7}, std::pair{49, 3}}) {
-        const RunScratch scratch(4001, val_tokens);
+        const RunScratch scratch("validation", 4001, val_tokens);
         TrainConfig config = scratch.config("run");  // micro-batch 4
         config.train.steps = 1;
         auto trainer = train(config);
@@ -207,7 +207,7 @@ TEST_CASE("trainer: the final validation counts every window once, the partial b
 }
 
 TEST_CASE("trainer: a run learns, records every field, ends with weights that load") {
-    const RunScratch scratch;
+    const RunScratch scratch("learn");
     TrainConfig config = scratch.config("run");
     config.train.steps = 60;
     config.optimizer.lr = 3e-3;
@@ -240,7 +240,7 @@ TEST_CASE("trainer: a run learns, records every field, ends with weights that lo
 }
 
 TEST_CASE("trainer: the arenas are those of the plan, to the byte") {
-    const RunScratch scratch;
+    const RunScratch scratch("memory");
     for (const auto recompute :
          {TrainConfig::Model::Recompute::none, TrainConfig::Model::Recompute::block}) {
         TrainConfig config = scratch.config(str("run", static_cast<int>(recompute)));
@@ -253,7 +253,7 @@ TEST_CASE("trainer: the arenas are those of the plan, to the byte") {
 }
 
 TEST_CASE("trainer: a step that is not finite stops the run before an update and is named") {
-    const RunScratch scratch;
+    const RunScratch scratch("nonfinite");
     TrainConfig config = scratch.config("stop");
     config.optimizer.lr = 1e30;
     config.optimizer.grad_clip = 0.0;
@@ -271,7 +271,7 @@ TEST_CASE("trainer: a step that is not finite stops the run before an update and
 }
 
 TEST_CASE("trainer: a schedule's rate reaches the records") {
-    const RunScratch scratch;
+    const RunScratch scratch("schedule");
     TrainConfig config = scratch.config("run");
     config.schedule.kind = TrainConfig::Schedule::Kind::linear;
     config.schedule.warmup_steps = 2;
@@ -284,7 +284,7 @@ TEST_CASE("trainer: a schedule's rate reaches the records") {
 }
 
 TEST_CASE("trainer: what cannot work is refused before the first step, with numbers") {
-    const RunScratch scratch;
+    const RunScratch scratch("refusals");
     TrainConfig config = scratch.config("run");
     config.train.global_batch = 400;
     check_refused(config, "one global batch needs 400");
@@ -306,7 +306,7 @@ TEST_CASE("trainer: what cannot work is refused before the first step, with numb
 }
 
 TEST_CASE("trainer: a pretrained model's positions are not stretched") {
-    const RunScratch scratch;
+    const RunScratch scratch("positions");
     TrainConfig config = scratch.config("run");
     config.model.preset = "";
     config.model.hf = source_dir() + "/tests/golden/gpt2-tiny";
@@ -317,7 +317,7 @@ TEST_CASE("trainer: a pretrained model's positions are not stretched") {
 }
 
 TEST_CASE("trainer: a folder with a run is not written into again") {
-    const RunScratch scratch;
+    const RunScratch scratch("twice");
     train(scratch.config("run"));
     check_refused(scratch.config("run"), "holds another run");
 }
