@@ -61,6 +61,7 @@ def train():
         print("## log\n" + WANTED.get("help", "`log.profile_step` and cudnn"))
         print("## Not in this release\n`log.other`")
         return 0
+    assert json.loads(pathlib.Path(sys.argv[1]).read_text()) is not None, "needs a file"
     folder = pathlib.Path(option("log.dir"))
     steps = int(option("train.steps") or 0) or 475
     checkpoint = pathlib.Path(option("checkpoint.dir") or folder / "checkpoints")

@@ -57,6 +57,7 @@ class Pack:
             self.put(f"bin-ptx80-{limit}/libingot.so", "")
         self.put("bin/libingot.so", "")
         self.put("cuda_faults.tar.xz", "")
+        self.put("configs/python_stdlib_cuda.json", "{}")
         self.faults_noticed(True, True)
         for name in ("nvidia-smi", "compute-sanitizer"):
             self.install(self.path / name)

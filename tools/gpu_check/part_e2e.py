@@ -36,8 +36,9 @@ def make_shard(check: Check, sequences: int) -> str:
 
 
 def train(check: Check, name: str, arguments: list[str]) -> training.Training:
-    """A run whose weights are of no use to anybody."""
-    run = training.train(check, name, [*arguments, f"--checkpoint.dir={name}-weights"])
+    """A run whose weights are of no use to anybody. Its file of settings is empty."""
+    (check.work / "run.json").write_text("{}")
+    run = training.train(check, name, ["run.json", *arguments, f"--checkpoint.dir={name}-weights"])
     shutil.rmtree(check.work / f"{name}-weights", ignore_errors=True)
     return run
 
