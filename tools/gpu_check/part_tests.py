@@ -50,9 +50,7 @@ def with_library(check: Check, limit: int) -> Path:
     if not library.is_file():
         raise FileNotFoundError(f"{library} is missing; this part needs what tools/gpu_pack.sh makes")
     folder = check.work / f"ptx80-{limit}"
-    folder.mkdir(parents=True)
-    for name in (*PROGRAMS, "train_gpt"):
-        shutil.copy(check.binaries / name, folder / name)
+    shutil.copytree(check.binaries, folder)
     shutil.copy(library, folder / "libingot.so")
     return folder
 
