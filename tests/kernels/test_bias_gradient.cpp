@@ -88,6 +88,23 @@ TEST_CASE("bias_gradient: accumulates on what is there") {
     });
 }
 
+TEST_CASE("bias_gradient: dout may start at an odd place") {
+    const Shape s{70, 64};
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        for (const DType dtype : float_dtypes()) {
+            const Fixture f(*context, dtype, DType::f32, s);
+            std::vector<float> values = f.dout.values();
+            values.insert(values.begin(), 1e30F);
+            const TestTensor dout(*context, dtype, {s.N * s.OC + 1}, values);
+            BiasGradient args = f.args(false);
+            args.dout = dout.shifted({s.N, s.OC});
+            bias_gradient(context->compute_stream(), args);
+            CHECK(difference(f.dbias.values(), f.expected, limit_of(DType::f32)) == "");
+        }
+    }
+}
+
 TEST_CASE("bias_gradient: a row of large values does not swallow many small ones") {
     for (const Device device : test_devices()) {
         const auto context = make_context(device);

@@ -84,6 +84,25 @@ TEST_CASE("squared_norm: agrees with float64 and adds to what was there when ask
     }
 }
 
+TEST_CASE("squared_norm: the gradient may start at an odd place") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        for (const DType dtype : float_dtypes()) {
+            const Fixture f(*context, dtype, 4096, random_values("x", 4096));
+            std::vector<float> values = f.inp.values();
+            values.insert(values.begin(), 1e15F);
+            const TestTensor inp(*context, dtype, {4097}, values);
+            const TestTensor out(*context, DType::f32, {1});
+            squared_norm(context->compute_stream(), {.out = out,
+                                                     .scratch = f.scratch,
+                                                     .inp = inp.shifted({4096}),
+                                                     .accumulate = false});
+            const double expected = squares_oracle(f.inp.values());
+            CHECK(out.values()[0] == doctest::Approx(expected).epsilon(1e-6));
+        }
+    }
+}
+
 TEST_CASE("squared_norm: of no elements is 0") {
     for (const Device device : test_devices()) {
         const auto context = make_context(device);
