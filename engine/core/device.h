@@ -87,8 +87,8 @@ struct CpuContextOptions {
 class Context {
   public:
     static std::unique_ptr<Context> make_cpu(const CpuContextOptions& options = {});
-    // Throws device.no_cuda_build, device.unusable (with the driver's reason), device.index or
-    // device.too_old (below sm_80).
+    // Throws device.no_cuda_build, device.index, or why the device cannot be used
+    // (engine/core/device_error.h): no driver or one too old, a busy device, one below sm_80.
     static std::unique_ptr<Context> make_cuda(int device_index);
     ~Context();
     Context(const Context&) = delete;

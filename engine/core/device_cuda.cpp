@@ -1,6 +1,10 @@
 #include "engine/core/device_cuda.h"
 
+#include <cstring>
+
 #include <cuda_runtime.h>
+
+#include "engine/core/device_error.h"
 
 namespace ingot::cuda_runtime {
 namespace {
@@ -17,28 +21,88 @@ int version_or_zero(cudaError_t (*query)(int*)) {
     return query(&version) == cudaSuccess ? version : 0;
 }
 
+DeviceFailure::Kind kind_of(cudaError_t status) {
+    switch (status) {
+        case cudaErrorInsufficientDriver:
+            return DeviceFailure::Kind::insufficient_driver;
+        case cudaErrorNoDevice:
+            return DeviceFailure::Kind::no_device;
+        case cudaErrorSystemNotReady:
+        case cudaErrorSystemDriverMismatch:
+            return DeviceFailure::Kind::not_ready;
+        case cudaErrorDevicesUnavailable:
+        case cudaErrorMemoryAllocation:  // not even the context of a process fits
+            return DeviceFailure::Kind::busy;
+        default:
+            return DeviceFailure::Kind::other;
+    }
+}
+
+const char* name_of_compute_mode(int mode) {
+    switch (mode) {
+        case cudaComputeModeDefault:
+            return "default";
+        case cudaComputeModeExclusiveProcess:
+            return "exclusive process";
+        case cudaComputeModeProhibited:
+            return "prohibited";
+        default:
+            return "unknown";
+    }
+}
+
+// "" when the runtime does not say.
+std::string pci_bus_id_of(int device_index) {
+    char id[32] = "";
+    const bool known = cudaDeviceGetPCIBusId(id, sizeof(id), device_index) == cudaSuccess;
+    cudaGetLastError();
+    return known ? id : "";
+}
+
+// Asks for what explains a device that cannot be used; none of it makes a context.
+[[noreturn]] void fail_device(cudaError_t status, int device_index) {
+    cudaGetLastError();
+    DeviceFailure failure;
+    failure.kind = kind_of(status);
+    failure.reason = cudaGetErrorString(status);
+    failure.driver_version = version_or_zero(cudaDriverGetVersion);
+    failure.runtime_version = version_or_zero(cudaRuntimeGetVersion);
+    failure.device_index = device_index;
+    if (failure.kind == DeviceFailure::Kind::busy || failure.kind == DeviceFailure::Kind::other) {
+        cudaDeviceProp properties;
+        if (cudaGetDeviceProperties(&properties, device_index) == cudaSuccess) {
+            failure.gpu = properties.name;
+        }
+        int mode = -1;
+        cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device_index);
+        cudaGetLastError();
+        failure.compute_mode = name_of_compute_mode(mode);
+        failure.processes = processes_on_gpu(pci_bus_id_of(device_index));
+    }
+    fail_unusable_device(failure);
+}
+
 }  // namespace
 
 void require_usable_device(int device_index) {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);
-    if (status != cudaSuccess) {
-        cudaGetLastError();
-        fail("device.unusable", "train.device = cuda: ", cudaGetErrorString(status),
-             " (driver supports CUDA ", version_or_zero(cudaDriverGetVersion),
-             ", built with runtime ", version_or_zero(cudaRuntimeGetVersion),
-             "); update the NVIDIA driver, check nvidia-smi, or use --train.device=cpu");
-    }
+    if (status != cudaSuccess) fail_device(status, device_index);
     ENSURE(device_index >= 0 && device_index < count, "device.index", "CUDA device ", device_index,
            " was asked for, but ", count, " are visible; check CUDA_VISIBLE_DEVICES");
-    const DeviceInfo info = device_info(device_index);
-    ENSURE(info.compute_major >= 8, "device.too_old", "GPU ", info.name, " has compute capability ",
-           info.compute_major, ".", info.compute_minor,
-           ", 8.0 is needed; use an Ampere card or a newer one, or --train.device=cpu");
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, device_index), "cudaGetDeviceProperties");
+    DeviceInfo info;
+    info.name = properties.name;
+    info.compute_major = properties.major;
+    info.compute_minor = properties.minor;
+    require_supported(info);
 }
 
+// Makes the context of the process on the device, which a busy device refuses.
 void set_device(int device_index) {
-    check(cudaSetDevice(device_index), "cudaSetDevice");
+    const cudaError_t status = cudaSetDevice(device_index);
+    if (status != cudaSuccess) fail_device(status, device_index);
 }
 
 void* make_stream() {
@@ -93,9 +157,14 @@ void* allocate(std::int64_t size_bytes, const char* name) {
         std::size_t free_bytes = 0;
         std::size_t total_bytes = 0;
         cudaMemGetInfo(&free_bytes, &total_bytes);
+        int device_index = 0;
+        cudaGetDevice(&device_index);
         fail("memory.out_of_memory", "buffer ", name, " needs ", size_bytes,
-             " bytes on the GPU, but ", free_bytes, " of ", total_bytes,
-             " are free; see `--plan` for what to make smaller");
+             " bytes on the GPU, but ",
+             describe_gpu_memory(static_cast<std::int64_t>(free_bytes),
+                                 static_cast<std::int64_t>(total_bytes),
+                                 processes_on_gpu(pci_bus_id_of(device_index))),
+             "; end those that are not needed, or see `--plan` for what to make smaller");
     }
     check(status, "cudaMalloc");
     // cudaMemset may return early and runs on the default stream, which the engine's streams do not
@@ -139,14 +208,12 @@ void fill_zero_async(void* dst, std::int64_t size_bytes, void* stream) {
 }
 
 DeviceInfo device_info(int device_index) {
+    require_usable_device(device_index);
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, device_index), "cudaGetDeviceProperties");
     DeviceInfo info;
     info.name = properties.name;
-    char pci_bus_id[32] = "";
-    check(cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), device_index),
-          "cudaDeviceGetPCIBusId");
-    info.pci_bus_id = pci_bus_id;
+    info.pci_bus_id = pci_bus_id_of(device_index);
     info.compute_major = properties.major;
     info.compute_minor = properties.minor;
     info.num_multiprocessors = properties.multiProcessorCount;

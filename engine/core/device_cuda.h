@@ -9,7 +9,7 @@
 
 namespace ingot::cuda_runtime {
 
-void require_usable_device(int device_index);  // counts devices, checks the index and sm_80
+void require_usable_device(int device_index);  // driver, number of devices, index and sm_80
 void set_device(int device_index);
 
 void* make_stream();

@@ -1,5 +1,5 @@
-// What the driver's management library says about one GPU: load, memory, power, temperature, clocks,
-// what slows it down, and whose processes are on it.
+// What the driver's management library says about one GPU: load, memory, power, temperature,
+// clocks, what slows it down, and whose processes are on it.
 //
 // The library (libnvidia-ml.so.1) comes with the driver and is loaded at run time; nothing of it is
 // needed to build. A machine without it, or a value that a GPU does not report, is no error: the
@@ -19,12 +19,12 @@ struct GpuSample {
     std::optional<std::int64_t> memory_used_bytes;  // of all processes
     std::optional<double> power_w;
     std::optional<double> temperature_c;
-    std::optional<double> sm_mhz, memory_mhz;          // present clocks
+    std::optional<double> sm_mhz, memory_mhz;    // present clocks
     std::optional<std::uint64_t> clock_reasons;  // bits of the library; clock_reason_words()
 };
 
-// "power cap", "thermal slowdown (hardware)", ... of the set bits, in the order of the bits. Idle is
-// a word, too.
+// "power cap", "thermal slowdown (hardware)", ... of the set bits, in the order of the bits. Idle
+// is a word, too.
 std::vector<std::string> clock_reason_words(std::uint64_t reasons);
 // Whether a bit means that the GPU runs slower than it could: not idle, not clocks set by somebody.
 bool is_throttled(std::uint64_t reasons);
@@ -32,7 +32,7 @@ constexpr int kNumClockReasons = 9;
 
 struct GpuProcess {
     std::int64_t pid = 0;
-    std::string name;                       // /proc/PID/comm; "" when this machine does not know it
+    std::string name;  // /proc/PID/comm; "" when this machine does not know it
     std::optional<std::int64_t> used_bytes;  // on this GPU
 };
 
@@ -43,8 +43,8 @@ class NvmlDevice {
   public:
     static constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
-    // The GPU in this PCI slot ("0000:3B:00.0", as the CUDA runtime names it). Null when the library
-    // is missing or refuses; *problem then says why.
+    // The GPU in this PCI slot ("0000:3B:00.0", as the CUDA runtime names it). Null when the
+    // library is missing or refuses; *problem then says why.
     static std::unique_ptr<NvmlDevice> open(const std::string& pci_bus_id,
                                             std::string* problem,
                                             const std::string& library = kLibrary);

@@ -1,5 +1,5 @@
-// Samples one GPU in a thread of its own: asking takes milliseconds, which the thread that feeds the
-// GPU does not have. A step record takes the latest sample; the end of a run takes the summary.
+// Samples one GPU in a thread of its own: asking takes milliseconds, which the thread that feeds
+// the GPU does not have. A step record takes the latest sample; the end of a run takes the summary.
 #pragma once
 
 #include <array>

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <omp.h>
 
+#include "engine/core/device_error.h"
 #include "engine/train/batch_feeder.h"
 #include "engine/train/console.h"
 #include "engine/train/evaluator.h"
@@ -63,8 +64,13 @@ DeviceDescription describe_device(const std::string& name) {
     std::string known = "cpu";
     for (const Card& card : kCards) {
         if (name == card.name) {
-            return {name, Device::cuda, card.total_mib * kMiB, kCudaFixedBytes,
-                    card.peak_tflops * 1e12};
+            DeviceDescription gpu;
+            gpu.name = name;
+            gpu.device = Device::cuda;
+            gpu.total_bytes = card.total_mib * kMiB;
+            gpu.fixed_bytes = kCudaFixedBytes;
+            gpu.peak_flops = card.peak_tflops * 1e12;
+            return gpu;
         }
         known += str(", ", card.name);
     }
@@ -84,7 +90,13 @@ DeviceDescription describe_this_cpu() {
 
 DeviceDescription describe_this_gpu(int device_index) {
     const DeviceInfo info = cuda_device_info(device_index);
-    DeviceDescription gpu{info.name, Device::cuda, info.total_bytes, kCudaFixedBytes, 0.0};
+    DeviceDescription gpu;
+    gpu.name = info.name;
+    gpu.device = Device::cuda;
+    gpu.total_bytes = info.total_bytes;
+    gpu.fixed_bytes = kCudaFixedBytes;
+    gpu.free_bytes = info.free_bytes;
+    gpu.processes = processes_on_gpu(info.pci_bus_id);
     for (const Card& card : kCards) {
         if (info.name.find(card.in_device_name) != std::string::npos) {
             gpu.peak_flops = card.peak_tflops * 1e12;
@@ -245,10 +257,22 @@ std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan) {
 void require_fits(const MemoryRequest& request, const MemoryPlan& plan) {
     const bool staging_counts = request.target.device == Device::cpu;
     const std::int64_t peak_bytes = plan.device_bytes() + (staging_counts ? plan.staging_bytes : 0);
-    if (peak_bytes <= request.target.total_bytes) return;
+    const std::int64_t free_bytes = request.target.free_bytes;
+    // The context of this process, the larger part of what the estimate stands for, is no more
+    // free.
+    const bool is_crowded =
+        free_bytes >= 0 && plan.device_bytes() - request.target.fixed_bytes > free_bytes;
+    if (peak_bytes <= request.target.total_bytes && !is_crowded) return;
     std::string remedies;
     for (const MemoryRemedy& remedy : memory_remedies(request)) {
         remedies += str("\n  ", remedy.change, ": ", format_bytes(remedy.device_bytes));
+    }
+    if (peak_bytes <= request.target.total_bytes) {
+        fail("memory.device_busy", "memory: the plan needs ", format_bytes(peak_bytes), " (",
+             peak_bytes, " bytes), which ", request.target.name, " has, but only ",
+             describe_gpu_memory(free_bytes, request.target.total_bytes, request.target.processes),
+             ". End them, choose another device with CUDA_VISIBLE_DEVICES, or, in this order:",
+             remedies);
     }
     fail("memory.plan_too_large", "memory: the plan needs ", format_bytes(peak_bytes), " (",
          peak_bytes, " bytes), ", request.target.name, " has ",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "engine/core/nvml.h"
 #include "engine/train/param_store.h"
 #include "model/activation_plan.h"
 #include "model/decoder_config.h"
@@ -21,6 +22,9 @@ struct DeviceDescription {
     std::int64_t total_bytes = 0;  // of the device (CPU: what this process may use)
     std::int64_t fixed_bytes = 0;  // estimate: context, library code, BLAS buffers
     double peak_flops = 0.0;       // dense bf16, FLOP/s; 0 = unknown
+    // Of a card of this machine: what is free now, and who has the rest. -1: not asked.
+    std::int64_t free_bytes = -1;
+    std::vector<GpuProcess> processes;
 };
 // plan.gpu: cpu, a100-40, a100-80, h100-80, h200, l40s, rtx4090. Throws plan.gpu listing them.
 DeviceDescription describe_device(const std::string& name);
@@ -66,7 +70,8 @@ struct MemoryRemedy {
 std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request);
 
 std::string format_plan(const MemoryRequest& request, const MemoryPlan& plan);
-// Throws memory.plan_too_large with plan, device and remedies when the plan does not fit.
+// Throws memory.plan_too_large with plan, device and remedies when the plan does not fit, and
+// memory.device_busy with the processes on the device when it would fit but for them.
 void require_fits(const MemoryRequest& request, const MemoryPlan& plan);
 
 // What is used now, bytes. CPU: anonymous resident memory of this process (RssAnon of

@@ -1,5 +1,5 @@
-// How the CUDA bias gradient is cut into blocks. Host arithmetic on the shape alone: every build can
-// size the scratch, and the order of the sums is the same on every card.
+// How the CUDA bias gradient is cut into blocks. Host arithmetic on the shape alone: every build
+// can size the scratch, and the order of the sums is the same on every card.
 #pragma once
 
 #include <algorithm>

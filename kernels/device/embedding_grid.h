@@ -1,6 +1,6 @@
-// How the CUDA backward pass of the embedding is cut into blocks, and what lies in its scratch. Host
-// arithmetic on the shape alone, so that every build can size the scratch; the map from blocks to
-// work is what the kernel itself uses.
+// How the CUDA backward pass of the embedding is cut into blocks, and what lies in its scratch.
+// Host arithmetic on the shape alone, so that every build can size the scratch; the map from blocks
+// to work is what the kernel itself uses.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,10 @@ struct EmbeddingGrid {
 };
 
 // max_T: rows of dwpe, 0 without; width: neighbouring columns of a thread.
-inline EmbeddingGrid
-embedding_grid(std::int64_t N, std::int64_t C, std::int64_t max_T, std::int64_t width) {
+inline EmbeddingGrid embedding_grid(std::int64_t N,
+                                    std::int64_t C,
+                                    std::int64_t max_T,
+                                    std::int64_t width) {
     const std::int64_t chunks_of_block = kEmbeddingChunk * kEmbeddingWarps;
     return {static_cast<int>(ceil_div<std::int64_t>(C, 32 * width)),
             static_cast<int>(ceil_div<std::int64_t>(max_T, kEmbeddingWarps)),
@@ -42,8 +44,9 @@ struct EmbeddingWork {
     int item;  // row of dwpe, or chunk; may lie past the end
 };
 
-INGOT_HOST_DEVICE inline EmbeddingWork
-embedding_work(const EmbeddingGrid& grid, int block, int warp) {
+INGOT_HOST_DEVICE inline EmbeddingWork embedding_work(const EmbeddingGrid& grid,
+                                                      int block,
+                                                      int warp) {
     const int blocks_of_slice = grid.position_blocks + grid.chunk_blocks;
     const int slice = block / blocks_of_slice;
     const int rest = block - slice * blocks_of_slice;

@@ -1,6 +1,6 @@
-// Positions in order of (id, position), by counting: integer atomics give each position a slot in its
-// id's list, and the list is then ordered by comparing its entries, so the atomics' order leaves no
-// trace.
+// Positions in order of (id, position), by counting: integer atomics give each position a slot in
+// its id's list, and the list is then ordered by comparing its entries, so the atomics' order
+// leaves no trace.
 #pragma once
 
 #include "kernels/device/embedding_grid.h"
@@ -20,7 +20,8 @@ static __global__ void __launch_bounds__(kOrderThreads)
 }
 
 // starts = exclusive sum of counts. Each block first adds all counts before its own ids.
-static __global__ void __launch_bounds__(kScanIds) scan_counts_kernel(const EmbeddingScratch s, int Vp) {
+static __global__ void __launch_bounds__(kScanIds)
+    scan_counts_kernel(const EmbeddingScratch s, int Vp) {
     __shared__ int shared[2][kScanIds / 32];
     const int first = static_cast<int>(blockIdx.x) * kScanIds;
     const int thread = static_cast<int>(threadIdx.x);

@@ -1,5 +1,5 @@
-// How the CUDA sum of squares is cut into blocks. Host arithmetic on the size alone: every build can
-// size the scratch, and the order of the sums is the same on every card.
+// How the CUDA sum of squares is cut into blocks. Host arithmetic on the size alone: every build
+// can size the scratch, and the order of the sums is the same on every card.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ingot::cuda {
 
-inline constexpr std::int64_t kSquaredNormMaxBlocks = 4 * 132;  // one wave, 4 a multiprocessor
+inline constexpr std::int64_t kSquaredNormMaxBlocks = 4 * 132;    // one wave, 4 a multiprocessor
 inline constexpr std::int64_t kSquaredNormBlockElements = 16384;  // fewest elements worth a block
 
 inline int squared_norm_blocks(std::int64_t numel) {

@@ -31,10 +31,9 @@ inline int layernorm_backward_any_blocks(std::int64_t N) {
 
 // (blocks, 2, C) partial sums of whichever path a call takes.
 inline std::int64_t layernorm_backward_scratch_bytes(std::int64_t N, std::int64_t C) {
-    const int blocks =
-        std::max({layernorm_backward_blocks(N, layernorm_backward_threads(C, 8)),
-                  layernorm_backward_blocks(N, layernorm_backward_threads(C, 4)),
-                  layernorm_backward_any_blocks(N)});
+    const int blocks = std::max({layernorm_backward_blocks(N, layernorm_backward_threads(C, 8)),
+                                 layernorm_backward_blocks(N, layernorm_backward_threads(C, 4)),
+                                 layernorm_backward_any_blocks(N)});
     return static_cast<std::int64_t>(blocks) * 2 * C * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -1,7 +1,8 @@
 // Goal: what the driver's management library says reaches the engine, what it does not say is
 // absent, and its absence is no error. Method: a library made for the test (fake_nvml.cpp).
-#include <doctest/doctest.h>
 #include <unistd.h>
+
+#include <doctest/doctest.h>
 
 #include "engine/core/nvml.h"
 #include "tests/support/fake_nvml.h"
@@ -53,7 +54,8 @@ TEST_CASE("nvml: a value that the GPU does not report is absent, the others are 
     CHECK_FALSE(sample.clock_reasons);
 }
 
-TEST_CASE("nvml: a missing library, one that refuses and an unknown slot are told with the reason") {
+TEST_CASE(
+    "nvml: a missing library, one that refuses and an unknown slot are told with the reason") {
     FakeNvml fake;
     std::string problem;
     CHECK(NvmlDevice::open("0000:3B:00.0", &problem, "libno_such_nvml.so.1") == nullptr);

@@ -1,5 +1,5 @@
-// Goal: the monitor keeps up without anybody waiting for it, and its summary is that of the samples.
-// Method: a management library made for the test, and samples given by hand.
+// Goal: the monitor keeps up without anybody waiting for it, and its summary is that of the
+// samples. Method: a management library made for the test, and samples given by hand.
 #include <chrono>
 #include <thread>
 
@@ -43,9 +43,8 @@ TEST_CASE("gpu monitor: its end does not wait for the next sample") {
     std::string problem;
     const auto begin = std::chrono::steady_clock::now();
     {
-        const GpuMonitor monitor(
-            NvmlDevice::open(FakeNvml::kPciBusId, &problem, FakeNvml::path()),
-            std::chrono::hours(1));
+        const GpuMonitor monitor(NvmlDevice::open(FakeNvml::kPciBusId, &problem, FakeNvml::path()),
+                                 std::chrono::hours(1));
     }
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     CHECK(fake.get("shutdown calls") == 1);

@@ -76,6 +76,36 @@ TEST_CASE("memory plan: what does not fit is refused with both numbers and remed
     CHECK_NOTHROW(require_fits(r, plan));
 }
 
+TEST_CASE("memory plan: what would fit but for other processes is refused, and they are named") {
+    MemoryRequest r = request_for("gpt2-124m", "h200");
+    const MemoryPlan plan = plan_memory(r);
+    const std::int64_t needed = plan.device_bytes() - r.target.fixed_bytes;
+    CHECK_NOTHROW(require_fits(r, plan));  // a card by name: nobody knows who is on it
+    r.target.free_bytes = needed;
+    CHECK_NOTHROW(require_fits(r, plan));
+    r.target.free_bytes = needed - 1;
+    r.target.processes = {{4194305, "python3", std::int64_t{120} << 30}, {4194306, "", {}}};
+    try {
+        require_fits(r, plan);
+        FAIL("was not refused");
+    } catch (const Error& error) {
+        const std::string text = error.what();
+        CAPTURE(text);
+        CHECK(std::string(error.code()) == "memory.device_busy");
+        CHECK(text.find(str("the plan needs ", format_bytes(plan.device_bytes()))) !=
+              std::string::npos);
+        CHECK(
+            text.find(str("only ", needed - 1, " of ", r.target.total_bytes,
+                          " bytes are free; other processes on it: 4194305 python3 120.00 GiB")) !=
+            std::string::npos);
+        CHECK(text.find("4194306 (unknown here)") != std::string::npos);
+        CHECK(text.find("train.micro_batch = 2") != std::string::npos);
+    }
+    r.target.total_bytes = needed;  // too large for the card itself: that is said instead
+    CHECK_THROWS_WITH_AS(require_fits(r, plan), doctest::Contains("What helps, in this order"),
+                         Error);
+}
+
 TEST_CASE("memory plan: every remedy is smaller than the plan, the text names every part") {
     const MemoryRequest r = request_for("gpt2-tiny", "cpu");
     const MemoryPlan plan = plan_memory(r);
