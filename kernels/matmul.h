@@ -50,6 +50,11 @@ void matmul_wgrad(const MatmulWgrad& args, MatmulBlocks* blocks);
 }  // namespace cpu
 
 namespace cuda {
+// Device memory that a context holds from its first matmul on, for each stream with matmuls: what
+// cuBLASLt may use, and a checksum for choosing algorithms.
+inline constexpr std::int64_t kMatmulLibraryBytes = 64LL << 20;
+inline constexpr std::int64_t kMatmulWorkspaceBytes = kMatmulLibraryBytes + 256;
+
 void matmul_forward(Stream stream, const MatmulForward& args);
 void matmul_dgrad(Stream stream, const MatmulDgrad& args);
 void matmul_wgrad(Stream stream, const MatmulWgrad& args);
