@@ -4,6 +4,8 @@
 #include <string>
 
 #include "engine/core/op_range.h"
+#include "kernels/attention_flash.h"
+#include "kernels/attention_general.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -102,11 +104,18 @@ void attention_backward(Stream stream, const AttentionBackward& args) {
 }
 
 std::int64_t attention_backward_scratch_bytes(Device device, const AttentionShape& s) {
-    if constexpr (kHasCuda) {
-        if (device == Device::cuda) return cuda::attention_backward_scratch_bytes(s);
-    }
+    if (device == Device::cuda) return cuda::attention_backward_scratch_bytes(s);
     if (s.dtype == DType::f32) return 0;
     return s.B * s.num_kv_heads * s.T * s.head_size * 2 * static_cast<std::int64_t>(sizeof(float));
 }
 
+namespace cuda {
+
+std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape) {
+    const std::int64_t general = general_attention_backward_scratch_bytes(shape);
+    if (!flash_attention_supports(shape)) return general;
+    return std::max(general, flash_attention_backward_scratch_bytes(shape));
+}
+
+}  // namespace cuda
 }  // namespace ingot

@@ -1,7 +1,5 @@
 // Chooses the attention path: flash attention where it covers the shape, else the general one,
 // which covers every shape.
-#include <algorithm>
-
 #include "kernels/attention.h"
 #include "kernels/attention_flash.h"
 #include "kernels/attention_general.h"
@@ -41,12 +39,6 @@ void attention_backward(Stream stream, const AttentionBackward& args) {
     } else {
         general_attention_backward(stream, args);
     }
-}
-
-std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape) {
-    const std::int64_t general = general_attention_backward_scratch_bytes(shape);
-    if (!flash_attention_supports(shape)) return general;
-    return std::max(general, flash_attention_backward_scratch_bytes(shape));
 }
 
 }  // namespace ingot::cuda

@@ -8,15 +8,16 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/attention_flash_plan.h"
 
 namespace ingot::cuda {
 
 // Whether the path covers a shape; depends on dtype and head size alone.
-bool flash_attention_supports(const AttentionShape& shape);
+inline bool flash_attention_supports(const AttentionShape& shape) {
+    return shape.dtype == DType::bf16 && (shape.head_size == 64 || shape.head_size == 128);
+}
 
 void flash_attention_forward(Stream stream, const AttentionForward& args, int shared_limit = 0);
 void flash_attention_backward(Stream stream, const AttentionBackward& args, int shared_limit = 0);
-// The same for all devices and limits.
-std::int64_t flash_attention_backward_scratch_bytes(const AttentionShape& shape);
 
 }  // namespace ingot::cuda

@@ -269,56 +269,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kWarps == 4 ? 2 : 1)
                               memory, shared + Tile::kSpanBytes, dk, dv);
 }
 
-// Sizes that follow from the shape and the configuration, never from the device: the same scratch
-// and the same order of additions everywhere.
-struct Plan {
-    std::int64_t query_tiles, key_blocks, heads_per_block, chunks, blocks;
-    std::int64_t dq_slots_log2, dkv_slots;
-    std::int64_t flags_bytes;  // ticket and flags, zeroed before the kernel
-    std::int64_t stats_bytes, dq_bytes, dkv_bytes;
-
-    std::int64_t scratch_bytes() const { return flags_bytes + stats_bytes + dq_bytes + dkv_bytes; }
-};
-
-constexpr std::int64_t kAlignment = 256;
-// More blocks than any card of today runs at once; only the size of the rings depends on it.
-constexpr std::int64_t kBlocksInFlight = 320;
-
-constexpr std::int64_t round_up(std::int64_t value) {
-    return cuda::ceil_div(value, kAlignment) * kAlignment;
-}
-
-Plan make_plan(const AttentionShape& s, int block_keys, int warps) {
-    Plan plan{};
-    const std::int64_t heads = s.B * s.num_heads;
-    const std::int64_t kv_heads = s.B * s.num_kv_heads;
-    const std::int64_t group = s.num_heads / s.num_kv_heads;
-    plan.query_tiles = cuda::ceil_div<std::int64_t>(s.T, kQueryRows);
-    plan.key_blocks = cuda::ceil_div<std::int64_t>(s.T, block_keys);
-    // Few large blocks leave multiprocessors idle at the end: at least 10 rounds of them.
-    plan.heads_per_block =
-        std::clamp<std::int64_t>(heads * plan.key_blocks / (10 * kBlocksInFlight), 1, group);
-    plan.chunks = cuda::ceil_div(group, plan.heads_per_block);
-    plan.blocks = kv_heads * plan.chunks * plan.key_blocks;
-    // At least the heads of one chunk: a block must not wait for one that starts after it.
-    const std::int64_t chunks_in_flight = cuda::ceil_div(kBlocksInFlight, plan.key_blocks) + 1;
-    while ((std::int64_t{1} << plan.dq_slots_log2) <
-           std::min(heads, chunks_in_flight * plan.heads_per_block))
-        ++plan.dq_slots_log2;
-    const std::int64_t dq_slots = std::int64_t{1} << plan.dq_slots_log2;
-    plan.dkv_slots =
-        plan.chunks == 1
-            ? 0
-            : std::min(kv_heads, 2 * (cuda::ceil_div(chunks_in_flight, plan.chunks) + 1));
-    const std::int64_t flags =
-        1 + dq_slots * plan.query_tiles + plan.dkv_slots * plan.key_blocks * warps;
-    plan.flags_bytes = round_up(flags * 4);
-    plan.stats_bytes = round_up(heads * s.T * 8);
-    plan.dq_bytes = round_up(dq_slots * plan.query_tiles * kQueryRows * s.head_size * 4);
-    plan.dkv_bytes = round_up(plan.dkv_slots * plan.key_blocks * block_keys * 2 * s.head_size * 4);
-    return plan;
-}
-
 template <int HS>
 void launch_stats(Stream stream,
                   const AttentionBackward& a,
@@ -347,7 +297,7 @@ void launch_backward(Stream stream,
                      const AttentionShape& s,
                      Depth depth) {
     using Tile = BackwardTile<HS, kKeyAtoms, kWarps>;
-    const Plan plan = make_plan(s, Tile::kKeys, kWarps);
+    const BackwardPlan plan = plan_backward(s, Tile::kKeys, kWarps);
     unsigned char* scratch = a.scratch.ptr<std::uint8_t>();
     int* flags = reinterpret_cast<int*>(scratch);
     float2* stats = reinterpret_cast<float2*>(scratch + plan.flags_bytes);
@@ -408,14 +358,6 @@ void flash_attention_backward(Stream stream, const AttentionBackward& args, int 
     } else {
         flash::launch_backward<128, 1, 4>(stream, args, s, {1, 0});
     }
-}
-
-std::int64_t flash_attention_backward_scratch_bytes(const AttentionShape& shape) {
-    if (shape.B == 0) return 0;
-    const std::int64_t wide =
-        flash::make_plan(shape, 128, shape.head_size == 64 ? 4 : 8).scratch_bytes();
-    if (shape.head_size == 64) return wide;
-    return std::max(wide, flash::make_plan(shape, 64, 4).scratch_bytes());
 }
 
 }  // namespace cuda

@@ -8,10 +8,9 @@
 #pragma once
 
 #include "kernels/attention_flash.cuh"
+#include "kernels/attention_flash_plan.h"
 
 namespace ingot::flash {
-
-constexpr int kQueryRows = 64;  // queries of one step
 
 struct BackwardParams {
     bf16* dqkv;

@@ -358,10 +358,6 @@ void launch_forward(Stream stream, const AttentionForward& a, int shared_limit) 
 
 namespace cuda {
 
-bool flash_attention_supports(const AttentionShape& shape) {
-    return shape.dtype == DType::bf16 && (shape.head_size == 64 || shape.head_size == 128);
-}
-
 void flash_attention_forward(Stream stream, const AttentionForward& args, int shared_limit) {
     const AttentionShape s = flash::shape_of(args.qkv, args.num_heads, args.num_kv_heads);
     flash::check_call("attention_forward", s, args.scale, are_aligned(args.qkv, args.out));

@@ -10,6 +10,8 @@ namespace ingot::cuda {
 
 void general_attention_forward(Stream stream, const AttentionForward& args);
 void general_attention_backward(Stream stream, const AttentionBackward& args);
-std::int64_t general_attention_backward_scratch_bytes(const AttentionShape& shape);
+inline std::int64_t general_attention_backward_scratch_bytes(const AttentionShape& shape) {
+    return shape.B * shape.num_heads * shape.T * static_cast<std::int64_t>(sizeof(float));
+}
 
 }  // namespace ingot::cuda

@@ -243,8 +243,4 @@ void general_attention_backward(Stream stream, const AttentionBackward& args) {
     check_launch("attention_backward", args.qkv);
 }
 
-std::int64_t general_attention_backward_scratch_bytes(const AttentionShape& shape) {
-    return shape.B * shape.num_heads * shape.T * static_cast<std::int64_t>(sizeof(float));
-}
-
 }  // namespace ingot::cuda

@@ -10,8 +10,8 @@ void add_backward(
     std::vector<Case>& cases, std::int64_t N, std::int64_t C, DType dtype, bool has_residual) {
     const double statistics = bytes_of(DType::f32, 2 * N);
     cases.push_back(
-        {.op = has_residual ? "residual_layernorm_backward" : "layernorm_backward",
-         .shape = str(N, "x", C),
+        {.op = "layernorm_backward",
+         .shape = str(N, "x", C, has_residual ? " residual" : ""),
          .dtype = dtype,
          .bytes = bytes_of(dtype, (has_residual ? 4 : 3) * N * C + C) + statistics +
                   bytes_of(DType::f32, 4 * C),

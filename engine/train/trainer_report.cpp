@@ -101,6 +101,11 @@ void Trainer::print_memory(std::int64_t step) {
     log_.info(str("memory after step ", step, ": planned ", format_bytes(planned), ", measured ",
                   format_bytes(measured), " (", percent > 0.0 ? "+" : "", format_number(percent),
                   " %)"));
+    const std::int64_t allocated = context_->allocated_bytes();
+    if (allocated != memory_plan_.exact_bytes()) {
+        log_.warning(str("memory: buffers of ", allocated, " bytes, planned ",
+                         memory_plan_.exact_bytes(), "; the plan misses a buffer, report this"));
+    }
 }
 
 void Trainer::print_summary(std::int64_t last_step) {
