@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <cublasLt.h>
@@ -139,6 +140,7 @@ class Matmuls {
     void* workspace(Stream stream);
     Plan make_plan(const LibraryMatmul& call) const;
     void describe(const LibraryMatmul& call, Plan* plan) const;
+    void require_possible(const LibraryMatmul& call, const Plan& plan) const;
     std::vector<cublasLtMatmulHeuristicResult_t> candidates(const LibraryMatmul& call,
                                                             const Plan& plan,
                                                             int count) const;
@@ -191,6 +193,23 @@ void Matmuls::describe(const LibraryMatmul& call, Plan* plan) const {
     plan->b = key.pass == MatmulPass::forward ? make_layout(key.operand, key.C, key.N)
                                               : make_layout(key.operand, key.OC, key.N);
     plan->d = make_layout(key.result, m, is_wgrad ? key.OC : key.N);
+}
+
+// A text may name an algorithm that this matmul cannot take, or bytes that are none: cuBLASLt tells
+// before it runs anything.
+void Matmuls::require_possible(const LibraryMatmul& call, const Plan& plan) const {
+    if (plan.choice.is_general) return;
+    cublasLtMatmulAlgo_t algorithm;
+    std::memcpy(&algorithm, plan.choice.algorithm.data(), sizeof(algorithm));
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle_, plan.description.get(), plan.a.get(), plan.b.get(),
+                                plan.d.get(), plan.d.get(), &algorithm, &result);
+    const bool fits = result.workspaceSize <= static_cast<std::size_t>(kMatmulLibraryBytes);
+    ENSURE(status == CUBLAS_STATUS_SUCCESS && fits, "matmul.plan_format",
+           "matmul plans: cuBLASLt cannot run the algorithm of the line \"plan ", call.key.text(),
+           "\" (", cublasLtGetStatusName(status), ", workspace ", result.workspaceSize, " of ",
+           kMatmulLibraryBytes, " bytes); tune again");
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Matmuls::candidates(const LibraryMatmul& call,
@@ -311,7 +330,13 @@ void Matmuls::run(Stream stream, const LibraryMatmul& call) {
     auto found = plans_.find(call.key);
     if (found == plans_.end()) found = plans_.emplace(call.key, make_plan(call)).first;
     Plan& plan = found->second;
-    if (plan.description == nullptr) describe(call, &plan);  // imported
+    if (plan.description == nullptr) {  // imported
+        Plan imported;
+        imported.choice = plan.choice;
+        describe(call, &imported);
+        require_possible(call, imported);
+        plan = std::move(imported);
+    }
     if (!plan.choice.is_general) {
         if (call.bias != nullptr) {
             set(plan.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);

@@ -30,8 +30,8 @@ void matmul_end_tuning(Stream stream);
 // One line a plan, in a fixed order, after lines that name the cuBLASLt version and the GPU.
 std::string matmul_export_plans(Stream stream);
 
-// Takes the plans of `text`; those of shapes already planned are replaced. Errors:
-// matmul.plan_format; matmul.plan_device when the text is of another GPU model or cuBLASLt version
+// Takes the plans of `text`; those of shapes already planned are replaced. An algorithm is checked
+// when its matmul first runs. Errors: matmul.plan_format; matmul.plan_device when the text is of another GPU model or cuBLASLt version
 // (tune again: bits may differ).
 void matmul_import_plans(Stream stream, const std::string& text);
 

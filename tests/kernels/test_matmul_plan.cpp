@@ -155,3 +155,25 @@ TEST_CASE("matmul_plan: a run that imports the plans of a tuned one gives its bi
         CHECK(second.dweight.bytes() == first.dweight.bytes());
     }
 }
+
+TEST_CASE("matmul_plan: bytes that are no algorithm of the library are refused before they run") {
+    for (const Device device : test_devices()) {
+        if (device != Device::cuda) continue;
+        const auto first = make_context(device);
+        const Layer layer(*first, 64, 256, 384);
+        layer.run(first->compute_stream());
+        std::string text = matmul_export_plans(first->compute_stream());
+        const std::string before = " = ";
+        const std::size_t line = text.find("plan forward gelu_bias");
+        REQUIRE(line != std::string::npos);
+        const std::size_t begin = text.find(before, line) + before.size();
+        text.replace(begin, 128, std::string(128, 'f'));
+        const auto second = make_context(device);
+        const Layer other(*second, 64, 256, 384);
+        matmul_import_plans(second->compute_stream(), text);
+        CHECK_THROWS_WITH_AS(
+            other.run(second->compute_stream()),
+            doctest::Contains("cannot run the algorithm of the line \"plan forward gelu_bias"),
+            Error);
+    }
+}
