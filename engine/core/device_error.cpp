@@ -23,8 +23,7 @@ constexpr const char* kOrCpu = "or use --train.device=cpu";
 
 std::string others_on_it(const std::vector<GpuProcess>& processes) {
     const std::string others = format_gpu_processes(processes);
-    return others.empty() ? "no other process on it is known"
-                          : "other processes on it: " + others;
+    return others.empty() ? "no other process on it is known" : "other processes on it: " + others;
 }
 
 }  // namespace
@@ -34,8 +33,8 @@ std::string format_cuda_version(int version) {
 }
 
 void fail_unusable_device(const DeviceFailure& f) {
-    const std::string device = str("CUDA device ", f.device_index,
-                                   f.gpu.empty() ? "" : " (", f.gpu, f.gpu.empty() ? "" : ")");
+    const std::string device = str("CUDA device ", f.device_index, f.gpu.empty() ? "" : " (", f.gpu,
+                                   f.gpu.empty() ? "" : ")");
     switch (f.kind) {
         case DeviceFailure::Kind::insufficient_driver:
             fail_driver(f);

@@ -53,6 +53,7 @@ struct TrainConfig {
         bool overfit_one_batch = false;
         Nonfinite nonfinite = Nonfinite::stop;
         std::int64_t threads = 0;  // CPU threads of a rank; 0 = auto: all cores
+        std::string matmul_plans;  // matmul_plans.txt of an earlier run, or "": choose by timing
     } train;
 
     struct Optimizer {

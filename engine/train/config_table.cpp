@@ -129,6 +129,9 @@ void add_train(std::vector<ConfigKey>& t) {
         "what to do with a step whose loss or gradient is not finite, before the update"));
     t.push_back(integer<&C::train, &T::threads>("train.threads", 1, 4096,
                                                 "CPU threads of a rank; auto: all cores", "auto"));
+    t.push_back(text<&C::train, &T::matmul_plans>(
+        "train.matmul_plans", "a file, or \"\"",
+        "matmul_plans.txt of an earlier run, for its bits: its algorithms are not timed again"));
 }
 
 void add_optimizer_and_schedule(std::vector<ConfigKey>& t) {

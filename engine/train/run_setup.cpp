@@ -140,6 +140,17 @@ void set_steps(const TrainConfig& config, RunSetup& setup, Log& log) {
                  " epochs of ", setup.steps_per_epoch, " steps"));
 }
 
+// An earlier run's choice of matmul algorithms, which only CUDA has.
+void check_matmul_plans(const TrainConfig& config, const RunSetup& setup, Log& log) {
+    const std::string& path = config.train.matmul_plans;
+    if (path.empty()) return;
+    ENSURE(fs::is_regular_file(path), "setup.matmul_plans", "train.matmul_plans = ", path,
+           " is no file; name the matmul_plans.txt in log.dir of an earlier run, or leave it out");
+    if (setup.device == Device::cpu) {
+        log.info("train.matmul_plans is not read: on the CPU there is nothing to choose");
+    }
+}
+
 void check_profile_step(const TrainConfig& config, const RunSetup& setup) {
     ENSURE(config.log.profile_step <= setup.total_steps, "setup.profile_step",
            "log.profile_step = ", config.log.profile_step, ", but the run has ", setup.total_steps,
@@ -223,6 +234,7 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
     set_batch(config, setup);
     set_steps(config, setup, log);
     check_profile_step(config, setup);
+    check_matmul_plans(config, setup, log);
     return setup;
 }
 

@@ -6,12 +6,11 @@
 
 #include "data/token_hash.h"
 #include "engine/core/op_range.h"
-#include "engine/core/rng.h"
 #include "engine/train/console.h"
 #include "engine/train/hf_weights.h"
 #include "engine/train/text_sampler.h"
+#include "engine/train/warm_up.h"
 #include "kernels/blas.h"
-#include "kernels/matmul_plan.h"
 #include "kernels/sum.h"
 #include "model/flops.h"
 
@@ -80,7 +79,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     initialize_weights();
     if (setup_.device == Device::cuda) {
         start_monitor();
-        choose_matmul_algorithms();
+        warm_up();
     }
     folder_->save_config(config);
     metrics_ = std::make_unique<MetricsWriter>(folder_->log_dir(), 1);
@@ -88,33 +87,14 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
 
 Trainer::~Trainer() = default;
 
-// Times cuBLASLt's algorithms on the shapes of this run, in two micro-steps on random tokens (the
-// second adds to the gradients, which is a shape of its own). Nothing of them is kept: the first
-// micro-step of training overwrites the gradients.
-void Trainer::choose_matmul_algorithms() {
-    const auto begin = std::chrono::steady_clock::now();
+// Everything that a step does is done once before step 1, so that steps load and allocate nothing.
+void Trainer::warm_up() {
     const Stream stream = context_->compute_stream();
-    std::vector<std::int32_t> random(static_cast<std::size_t>(setup_.B * setup_.T));
-    for (std::size_t i = 0; i < random.size(); ++i) {
-        random[i] =
-            static_cast<std::int32_t>(philox_uniform(0, random_stream(RandomUse::warm_up, 0), i) *
-                                      static_cast<double>(setup_.model.vocab_size));
-    }
-    const Tensor ids = evaluator_->ids();
-    copy(stream, ids, make_tensor(random.data(), DType::i32, {ids.numel()}, Device::cpu));
-    const Tensor batch = ids.view({setup_.B, setup_.T});
-    matmul_begin_tuning(stream, {});
-    for (const std::int64_t micro_step : {0, 1}) {
-        store_->begin_micro_step(micro_step);
-        decoder_->forward(stream, *store_, batch);
-        decoder_->loss_and_backward(stream, *store_, batch, batch);
-    }
-    matmul_end_tuning(stream);
-    stream.synchronize();
-    const std::string path = folder_->log_dir() + "/matmul_plans.txt";
-    write_text_file(path, matmul_export_plans(stream));
-    log_.info(
-        str("matmul algorithms: timed in ", format_duration(seconds_since(begin)), ", ", path));
+    const WarmUp parts{*decoder_, *store_, *optimizer_, *evaluator_};
+    choose_matmul_algorithms(stream, parts, config_.train.matmul_plans,
+                             folder_->log_dir() + "/matmul_plans.txt", log_);
+    warm_up_evaluation(stream, parts);
+    print_memory("before step 1");
 }
 
 void Trainer::start_monitor() {
@@ -179,7 +159,7 @@ void Trainer::run() {
                (static_cast<std::int64_t>(pending.size()) > lag || wants_model || step == 1)) {
             finish_oldest();
         }
-        if (step == 1) print_memory(step);
+        if (step == 1 && setup_.device == Device::cpu) print_memory("after step 1");
         after_step(step);
     }
     while (!pending.empty())
@@ -296,7 +276,7 @@ void Trainer::finish(std::int64_t last_step) {
     if (!stop_requested(last_step)) test_now(last_step);
     if (!stop_requested(last_step)) print_sample(last_step);
     metrics_->sync();
-    print_memory(last_step);
+    print_memory(str("after step ", last_step));
     print_summary(last_step);
 }
 

@@ -61,7 +61,7 @@ class Trainer {
 
     void print_start();
     void start_monitor();
-    void choose_matmul_algorithms();
+    void warm_up();
     void open_tokenizer();
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);
@@ -74,7 +74,7 @@ class Trainer {
     void test_now(std::int64_t step);
     void print_sample(std::int64_t step);
     void finish(std::int64_t last_step);
-    void print_memory(std::int64_t step);
+    void print_memory(const std::string& when);
     void print_summary(std::int64_t last_step);
 
     TrainConfig config_;

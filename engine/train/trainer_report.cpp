@@ -93,12 +93,12 @@ void Trainer::refuse_nonfinite(const PendingStep& pending, const StepResult& res
          "(token_hash in metrics.jsonl), or set train.nonfinite=skip");
 }
 
-void Trainer::print_memory(std::int64_t step) {
+void Trainer::print_memory(const std::string& when) {
     const std::int64_t measured = used_memory_bytes(*context_);
     const std::int64_t planned = memory_plan_.device_bytes();
     const double percent =
         100.0 * static_cast<double>(measured - planned) / static_cast<double>(planned);
-    log_.info(str("memory after step ", step, ": planned ", format_bytes(planned), ", measured ",
+    log_.info(str("memory ", when, ": planned ", format_bytes(planned), ", measured ",
                   format_bytes(measured), " (", percent > 0.0 ? "+" : "", format_number(percent),
                   " %)"));
     const std::int64_t allocated = context_->allocated_bytes();

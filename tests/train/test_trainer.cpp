@@ -337,3 +337,16 @@ TEST_CASE("trainer: a device that is there and cannot be used is no reason for t
                              doctest::Contains("has an NVIDIA device"), Error);
     }
 }
+
+TEST_CASE("trainer: matmul plans that are no file are refused; on the CPU plans change nothing") {
+    const RunScratch scratch("matmul_plans");
+    TrainConfig config = scratch.config("run");
+    config.train.matmul_plans = scratch.path("missing.txt");
+    check_refused(config, str("train.matmul_plans = ", scratch.path("missing.txt"),
+                              " is no file; name the matmul_plans.txt in log.dir")
+                              .c_str());
+    const auto plain = train(scratch.config("plain"));
+    config.train.matmul_plans = scratch.path("train_000.bin");
+    const auto with_plans = train(config);
+    CHECK(state_of(*plain) == state_of(*with_plans));
+}

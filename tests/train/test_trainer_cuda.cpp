@@ -1,0 +1,174 @@
+// Goal: a run on the GPU repeats to the bit, also with the matmul algorithms of an earlier run, and
+// uses the memory that was planned. Method: whole runs; skipped where there is no GPU.
+#include <fstream>
+#include <sstream>
+
+#include <doctest/doctest.h>
+
+#include "engine/core/file.h"
+#include "engine/train/trainer.h"
+#include "tests/support/compare.h"
+#include "tests/support/device_matrix.h"
+#include "tests/support/run_folder.h"
+
+using namespace ingot;
+using namespace ingot::test;
+
+namespace {
+
+bool has_gpu() {
+    return test_devices().size() > 1;
+}
+
+TrainConfig gpu_config(const RunScratch& scratch, const std::string& run) {
+    TrainConfig config = scratch.config(run);
+    config.train.device = TrainConfig::Train::Device::cuda;
+    return config;
+}
+
+std::unique_ptr<Trainer> train(const TrainConfig& config) {
+    Log log;
+    auto trainer = std::make_unique<Trainer>(config, log);
+    trainer->run();
+    return trainer;
+}
+
+std::vector<float> weights_of(Trainer& trainer) {
+    std::vector<float> all;
+    for (int g = 0; g < trainer.store().num_groups(); ++g) {
+        for (const Tensor& tensor :
+             {trainer.store().master(g), trainer.store().m(g), trainer.store().v(g)}) {
+            std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+            read_floats(trainer.context(), tensor, values.data());
+            all.insert(all.end(), values.begin(), values.end());
+        }
+    }
+    return all;
+}
+
+// What a run records of its steps that does not depend on time.
+std::vector<double> numbers_of(const RunScratch& scratch, const std::string& run) {
+    std::vector<double> numbers;
+    for (const nlohmann::json& record : scratch.records(run, "loss")) {
+        numbers.push_back(record.at("loss").get<double>());
+        numbers.push_back(record.at("grad_norm").get<double>());
+    }
+    return numbers;
+}
+
+// The log of a run without what is its own: times differ.
+std::string log_of(const RunScratch& scratch, const std::string& run) {
+    return read_text_file(scratch.path(run + "/rank_0000.log"));
+}
+
+}  // namespace
+
+TEST_CASE("trainer on the GPU: the same bits again, and with the matmul plans of the first run") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_bits");
+    const TrainConfig first = gpu_config(scratch, "first");
+    const std::vector<float> expected = weights_of(*train(first));
+    TrainConfig imported = gpu_config(scratch, "imported");
+    imported.train.matmul_plans = scratch.path("first/matmul_plans.txt");
+    const std::vector<float> with_plans = weights_of(*train(imported));
+    CHECK(with_plans == expected);
+    CHECK(numbers_of(scratch, "imported") == numbers_of(scratch, "first"));
+    CHECK(read_text_file(scratch.path("imported/matmul_plans.txt")) ==
+          read_text_file(scratch.path("first/matmul_plans.txt")));
+    CHECK(log_of(scratch, "imported").find("none had to be timed") != std::string::npos);
+    CHECK(log_of(scratch, "first").find("matmul algorithms: timed") != std::string::npos);
+
+    TrainConfig again = imported;
+    again.log.dir = scratch.path("again");
+    again.checkpoint.dir = again.log.dir + "/checkpoints";
+    CHECK(weights_of(*train(again)) == expected);
+    CHECK(numbers_of(scratch, "again") == numbers_of(scratch, "first"));
+}
+
+TEST_CASE("trainer on the GPU: plans of another GPU model are timed again, with a warning") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_plans");
+    TrainConfig first = gpu_config(scratch, "first");
+    first.train.steps = 1;
+    train(first);
+    std::string text = read_text_file(scratch.path("first/matmul_plans.txt"));
+    const std::size_t gpu = text.find("\ngpu ");
+    REQUIRE(gpu != std::string::npos);
+    text.replace(gpu, text.find('\n', gpu + 1) - gpu, "\ngpu NVIDIA Other");
+    write_text_file(scratch.path("other.txt"), text);
+    TrainConfig second = gpu_config(scratch, "second");
+    second.train.steps = 1;
+    second.train.matmul_plans = scratch.path("other.txt");
+    train(second);
+    const std::string log = log_of(scratch, "second");
+    CHECK(log.find("gpu NVIDIA Other") != std::string::npos);
+    CHECK(log.find("bits may differ") != std::string::npos);
+    CHECK(log.find("matmul algorithms: timed") != std::string::npos);
+}
+
+TEST_CASE("trainer on the GPU: one batch is overfitted to a loss below 0.01, in bf16") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_overfit");
+    TrainConfig config = gpu_config(scratch, "run");
+    config.train.overfit_one_batch = true;
+    config.train.steps = 150;
+    config.train.seed = 1;  // four windows that start with different tokens: nothing is ambiguous
+    config.train.micro_batch = 2;
+    config.train.global_batch = 4;
+    config.optimizer.lr = 5e-3;
+    config.optimizer.weight_decay = 0.0;
+    config.schedule.warmup_steps = 5;
+    train(config);
+    const auto records = scratch.records("run", "loss");
+    CHECK(records.front().at("loss").get<double>() > 3.0);
+    CHECK(records.back().at("loss").get<double>() < 0.01);
+}
+
+TEST_CASE("trainer on the GPU: measured memory is the planned within 3 %, and stays what it was") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_memory", 64 * 1024 + 1, 4 * 1024 + 1);
+    TrainConfig config = gpu_config(scratch, "run");
+    config.model.preset = "gpt2-124m";
+    config.model.vocab_size = 50257;
+    config.train.seq_len = 1024;
+    config.train.micro_batch = 16;
+    config.train.global_batch = 32;
+    config.train.steps = 2;
+    Log log;
+    Trainer trainer(config, log);  // after the warm-up
+    const auto planned = static_cast<double>(trainer.memory_plan().device_bytes());
+    const std::int64_t used = used_memory_bytes(trainer.context());
+    CAPTURE(planned);
+    CAPTURE(used);
+    CHECK(static_cast<double>(used) == doctest::Approx(planned).epsilon(0.03));
+    const std::int64_t allocated = trainer.context().allocated_bytes();
+    trainer.run();
+    CHECK(trainer.context().allocated_bytes() == allocated);
+    const std::int64_t later = used_memory_bytes(trainer.context()) - used;
+    CAPTURE(later);
+    CHECK(later < 64 << 20);  // nothing of size is loaded or allocated after the warm-up
+}
+
+TEST_CASE("trainer on the GPU: records hold the device's state, a profile every op of the step") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_records");
+    TrainConfig config = gpu_config(scratch, "run");
+    config.log.profile_step = 3;
+    train(config);
+    const std::string text = log_of(scratch, "run");
+    if (text.find("records without the GPU's load") == std::string::npos) {
+        for (const nlohmann::json& record : scratch.records("run", "loss")) {
+            CHECK(record.at("gpu_mem_used_bytes").get<double>() > 0);
+            CHECK(record.at("gpu_power_w").get<double>() > 0);
+            CHECK(record.at("gpu_clocks").is_array());
+        }
+    }
+    const nlohmann::json profile =
+        nlohmann::json::parse(read_text_file(scratch.path("run/profile.json")));
+    CHECK(profile.at("parts").size() == 19);
+    CHECK(profile.at("unexplained_ms").get<double>() > 0.0);
+    for (const nlohmann::json& part : profile.at("parts")) {
+        CAPTURE(part);
+        CHECK(part.at("ms").get<double>() > 0.0);
+    }
+}
