@@ -73,8 +73,10 @@ def train():
     rows = [{"step": i, "epoch": 5 * i / steps, "loss": loss, "grad_norm": 1.0, "lr": 1e-3,
              "tokens": 524288, "tokens_per_s": rate + i, "step_ms": 524288e3 / rate,
              "forward_ms": 214.0, "backward_ms": 670.0, "optimizer_ms": 1.3,
-             "comm_exposed_ms": 0.0, "data_wait_ms": time.time(), "token_hash": "ab"}
+             "gpu_power_w": 600 + time.time() % 1, "comm_exposed_ms": 0.0, "data_wait_ms": time.time(), "token_hash": "ab"}
             for i, loss in enumerate(losses(steps), 1)]
+    if WANTED.get("drifts") == folder.name:
+        rows[6]["loss"] += 1e-9
     rows.append({"step": steps, "val_loss": WANTED.get("val_loss", 3.5), "val_tokens": 1000})
     rows.append({"step": steps, "test_loss": 3.6, "test_tokens": 1000})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -34,7 +34,7 @@ def test_the_raw_samples_and_the_commands_are_kept(pack: Pack) -> None:
     pack.run("e2e")
     entry = pack.entry("e2e")
     ours = entry["data"]["ours"]
-    assert len(ours["samples"]["step_ms"]) == 50 and ours["after_step"] == 10
+    assert len(ours["samples"]["step_ms"]) == len(ours["samples"]["gpu_power_w"]) == 50 and ours["after_step"] == 10
     assert ours["tokens_per_s"]["median"] == 591000 + 35.5
     assert entry["data"]["torch"]["step_ms"] == [1010.0]
     command = next(c for c in entry["commands"] if "--train.micro_batch=64" in c)
@@ -148,7 +148,7 @@ def test_memory_beyond_pytorchs_is_missed(pack: Pack) -> None:
 
 def test_what_a_model_is_worth_is_held_against_its_bars(pack: Pack) -> None:
     done = pack.run("export", golden_check={"fp32": 2e-4, "bf16": 0.02}, train_gpt={
-        "val_loss": 3.95, "losses": [10.0, 0.02], "weights": {"second": "other"}})
+        "val_loss": 3.95, "losses": [10.0, 0.02], "drifts": "second", "weights": {"second": "other"}})
     assert done.returncode == 1
     for words in (
         "MISS golden fp32 logits: 0.0002 absolute, must be at most 0.0001 (100 % over)",
@@ -158,6 +158,8 @@ def test_what_a_model_is_worth_is_held_against_its_bars(pack: Pack) -> None:
         "MISS export: logits of transformers against the engine's: 0.0002",
         "MISS overfitting one batch: last loss: 0.02 nats, must be at most 0.01",
         "PROBLEM two runs of one configuration end with other weights",
+        "PROBLEM two runs of one configuration differ from step 7 on",
+        "MISS repetition: equal records of two runs: 31 records, must be at least 32",
     ):
         assert words in done.stdout
     # The failed run keeps what it saw, the demo's text too.

@@ -16,6 +16,7 @@ MEMORY = re.compile(
 )
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 TIMES = ("step_ms", "tokens_per_s", "forward_ms", "backward_ms", "optimizer_ms", "data_wait_ms")
+DEVICE = ("gpu_power_w", "gpu_temp_c", "gpu_sm_mhz", "gpu_clocks", "gpu_mem_used_bytes")
 
 
 @dataclasses.dataclass
@@ -41,7 +42,7 @@ class Training:
 
     def series(self, key: str, after: int = 0) -> list[float]:
         """A field of the steps behind `after`."""
-        return [step[key] for step in self.steps if step["step"] > after]
+        return [step[key] for step in self.steps if step["step"] > after and key in step]
 
     def last(self, key: str) -> float:
         """The last record that has the field, e.g. val_loss."""
@@ -64,6 +65,8 @@ class Training:
     def measured(self, after: int) -> dict[str, Any]:
         """Raw samples of the steps behind `after`, with the median of the rates."""
         samples = {key: self.series(key, after) for key in TIMES}
+        for key in DEVICE:  # what the management library reports of this card
+            samples.update({key: self.series(key, after)} if key in self.steps[-1] else {})
         rates = samples["tokens_per_s"]
         return {"steps": len(rates), "after_step": after,
                 "tokens_per_s": {"median": statistics.median(rates), "min": min(rates),
