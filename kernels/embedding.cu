@@ -100,10 +100,13 @@ __device__ __forceinline__ void write_sums(G* target, const float (&sums)[W], bo
     Pack<G, W>::from(values).store(target);
 }
 
-// The id of entry e of the ordered list; -1 outside it.
+// The id of entry e of the ordered list; -1 outside it. Without a branch: the loads of several
+// entries are under way together.
 template <class T, class G>
 __device__ __forceinline__ int id_at(const Arrays<T, G>& a, int e) {
-    return e < 0 || e >= a.N ? -1 : a.ids[a.s.ordered[e]];
+    const int inside = min(max(e, 0), a.N - 1);
+    const int id = a.ids[a.s.ordered[inside]];
+    return inside == e ? id : -1;
 }
 
 // Where the sum after an entry of a chunk goes: bit k of a mask is for entry k.
@@ -119,13 +122,15 @@ struct ChunkEnds {
 template <class T, class G>
 __device__ __forceinline__ ChunkEnds
 find_ends(const Arrays<T, G>& a, int begin, int entries, int own_id) {
+    const int before_chunk = id_at(a, begin - 1);
+    const int after_chunk = id_at(a, begin + entries);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int after_in_chunk = __shfl_down_sync(kFullWarp, own_id, 1);
     const int first_id = __shfl_sync(kFullWarp, own_id, 0);
     const bool is_entry = lane < entries;
     const bool is_last = lane + 1 == entries;
-    const int after = is_last ? id_at(a, begin + entries) : after_in_chunk;
-    const bool is_head = own_id == first_id && id_at(a, begin - 1) == first_id;
+    const int after = is_last ? after_chunk : after_in_chunk;
+    const bool is_head = own_id == first_id && before_chunk == first_id;
     const bool ends = is_entry && after != own_id;
     const bool leaves = is_entry && is_last && after == own_id;
     return {__ballot_sync(kFullWarp, ends && !is_head),

@@ -22,8 +22,12 @@ __global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
     __shared__ float sums[kColumnSumLanes][33];
     const int column = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
     const std::int64_t stride = static_cast<std::int64_t>(C) * gridDim.y;
+    G* out = blockIdx.y == 0 ? out0 : out1;
     float sum = 0.0F;
+    float old = 0.0F;
     if (column < C) {
+        if (accumulate && threadIdx.y == 0)
+            old = widen(out[column]);  // under way with the partials
         const float* source = partials + static_cast<std::int64_t>(blockIdx.y) * C + column;
         for (int first = static_cast<int>(threadIdx.y); first < num_partials;
              first += kColumnSumLanes * kColumnSumUnroll) {
@@ -45,8 +49,7 @@ __global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
 #pragma unroll
     for (int lane = 0; lane < kColumnSumLanes; ++lane)
         total += sums[lane][threadIdx.x];
-    G* out = blockIdx.y == 0 ? out0 : out1;
-    out[column] = narrow<G>(accumulate ? widen(out[column]) + total : total);
+    out[column] = narrow<G>(accumulate ? old + total : total);
 }
 
 // partials is (num_partials, C) for one output, (num_partials, 2, C) for two; out1 may be null.
