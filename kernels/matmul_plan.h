@@ -31,8 +31,8 @@ void matmul_end_tuning(Stream stream);
 std::string matmul_export_plans(Stream stream);
 
 // Takes the plans of `text`; those of shapes already planned are replaced. An algorithm is checked
-// when its matmul first runs. Errors: matmul.plan_format; matmul.plan_device when the text is of another GPU model or cuBLASLt version
-// (tune again: bits may differ).
+// when its matmul first runs. Errors: matmul.plan_format; matmul.plan_device when the text is of
+// another GPU model or cuBLASLt version (tune again: bits may differ).
 void matmul_import_plans(Stream stream, const std::string& text);
 
 namespace cuda {

@@ -13,11 +13,12 @@ struct Preset {
     std::int64_t context_length;
 };
 
-// Radford et al., "Language models are unsupervised multitask learners" (2019), table 2.
+// From 124M on: Radford et al., "Language models are unsupervised multitask learners" (2019), table
+// 2. The smaller ones are for small data.
 constexpr Preset kPresets[] = {
-    {"gpt2-tiny", 4, 4, 128, 256},      {"gpt2-124m", 12, 12, 768, 1024},
-    {"gpt2-350m", 24, 16, 1024, 1024},  {"gpt2-774m", 36, 20, 1280, 1024},
-    {"gpt2-1558m", 48, 25, 1600, 1024},
+    {"gpt2-tiny", 4, 4, 128, 256},     {"gpt2-51m", 8, 8, 512, 1024},
+    {"gpt2-124m", 12, 12, 768, 1024},  {"gpt2-350m", 24, 16, 1024, 1024},
+    {"gpt2-774m", 36, 20, 1280, 1024}, {"gpt2-1558m", 48, 25, 1600, 1024},
 };
 constexpr std::int64_t kGpt2VocabSize = 50257;
 

@@ -38,7 +38,7 @@ struct DecoderConfig {
 // Throws model.config naming the value and the rule that it breaks.
 void validate(const DecoderConfig& config);
 
-// gpt2-tiny, gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m. GPT-2's own vocabulary (50257) and
+// gpt2-tiny, gpt2-51m, -124m, -350m, -774m, -1558m. GPT-2's own vocabulary (50257) and
 // context (1024; tiny: 256). Throws model.preset listing the names.
 DecoderConfig preset(const std::string& name);
 std::vector<std::string> preset_names();

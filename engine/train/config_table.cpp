@@ -77,7 +77,8 @@ void add_model_and_data(std::vector<ConfigKey>& t) {
     using D = C::Data;
     t.push_back(
         text<&C::model, &M::preset>("model.preset", "a preset's name, or \"\"",
-                                    "gpt2-tiny, gpt2-124m, gpt2-350m, gpt2-774m or gpt2-1558m"));
+                                    "gpt2-tiny, gpt2-51m, gpt2-124m, gpt2-350m, gpt2-774m or "
+                                    "gpt2-1558m"));
     t.push_back(text<&C::model, &M::hf>(
         "model.hf", "a folder, or \"\"",
         "Hugging Face folder with config.json that gives the architecture, instead of a preset"));

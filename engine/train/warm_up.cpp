@@ -20,9 +20,9 @@ Tensor random_batch(Stream stream, const WarmUp& parts) {
     const Tensor ids = parts.evaluator.ids();
     std::vector<std::int32_t> random(static_cast<std::size_t>(ids.numel()));
     for (std::size_t i = 0; i < random.size(); ++i) {
-        random[i] = static_cast<std::int32_t>(
-            philox_uniform(0, random_stream(RandomUse::warm_up, 0), i) *
-            static_cast<double>(parts.decoder.config().vocab_size));
+        random[i] =
+            static_cast<std::int32_t>(philox_uniform(0, random_stream(RandomUse::warm_up, 0), i) *
+                                      static_cast<double>(parts.decoder.config().vocab_size));
     }
     copy(stream, ids, make_tensor(random.data(), DType::i32, {ids.numel()}, Device::cpu));
     stream.synchronize();  // before `random` goes
@@ -53,8 +53,7 @@ void warm_up_step(Stream stream, const WarmUp& parts) {
     for (const std::int64_t micro_step : {0, 1}) {
         parts.store.begin_micro_step(micro_step);
         parts.decoder.forward(stream, parts.store, batch);
-        const Tensor losses =
-            parts.decoder.loss_and_backward(stream, parts.store, batch, batch);
+        const Tensor losses = parts.decoder.loss_and_backward(stream, parts.store, batch, batch);
         sum(stream, {.out = loss_sum, .inp = losses, .accumulate = micro_step > 0});
     }
     // AdamW does nothing in a step whose loss is not finite.
@@ -69,7 +68,8 @@ void warm_up_evaluation(Stream stream, const WarmUp& parts) {
     parts.decoder.forward(stream, parts.store, batch);
     const Tensor losses = parts.decoder.loss(stream, parts.store, batch);
     sum(stream, {.out = parts.optimizer.loss_sum(), .inp = losses, .accumulate = false});
-    parts.decoder.forward(stream, parts.store, batch.view({batch.numel()}).slice(0, 1).view({1, 1}));
+    parts.decoder.forward(stream, parts.store,
+                          batch.view({batch.numel()}).slice(0, 1).view({1, 1}));
     parts.decoder.logits(stream, parts.store, 0, 1);
     stream.synchronize();
 }
@@ -89,10 +89,10 @@ void choose_matmul_algorithms(Stream stream,
     write_text_file(saved, chosen);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    log.info(str("matmul algorithms: ",
-                 chosen == imported ? "none had to be timed"
-                                    : str("timed in ", format_duration(seconds)),
-                 ", ", saved));
+    log.info(str(
+        "matmul algorithms: ",
+        chosen == imported ? "none had to be timed" : str("timed in ", format_duration(seconds)),
+        ", ", saved));
 }
 
 }  // namespace ingot

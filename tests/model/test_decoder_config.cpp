@@ -8,8 +8,8 @@ using namespace ingot;
 
 TEST_CASE("preset: an unknown name is refused and the known ones are listed") {
     CHECK_THROWS_WITH_AS(preset("gpt3"),
-                         "model.preset = gpt3 is unknown; use one of gpt2-tiny, gpt2-124m, "
-                         "gpt2-350m, gpt2-774m, gpt2-1558m",
+                         "model.preset = gpt3 is unknown; use one of gpt2-tiny, gpt2-51m, "
+                         "gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m",
                          Error);
     for (const std::string& name : preset_names())
         CHECK_NOTHROW(validate(preset(name)));

@@ -11,6 +11,7 @@ using namespace ingot;
 
 TEST_CASE("param table: GPT-2's parameter counts are those of transformers") {
     CHECK(make_gpt2_param_table(preset("gpt2-124m")).num_parameters() == 124439808);
+    CHECK(make_gpt2_param_table(preset("gpt2-51m")).num_parameters() == 51475968);
     CHECK(make_gpt2_param_table(preset("gpt2-350m")).num_parameters() == 354823168);
     CHECK(make_gpt2_param_table(preset("gpt2-774m")).num_parameters() == 774030080);
     CHECK(make_gpt2_param_table(preset("gpt2-1558m")).num_parameters() == 1557611200);
