@@ -95,7 +95,7 @@ def train():
 
 
 def bench():
-    cases = [{"op": op, "shape": "65536x768", "dtype": "bf16", "us": 50.0, "samples": [50.0],
+    cases = [{"op": op, "shape": "65536x768", "dtype": "bf16", "us": 50.0, "samples_us": [50.0],
               "gb_per_s": WANTED.get("gb_per_s", 3600.0), "tflop_per_s": 0.0}
              for op in ("layernorm_forward", "layernorm_backward", "residual_layernorm_forward",
                         "cross_entropy", "adamw", "embedding_forward", "embedding_backward",
@@ -104,7 +104,8 @@ def bench():
                   "B32 14/2 T1024 D64", "B4 32/32 T2048 D128", "B2 32/8 T8192 D128"):
         for way, rate in (("forward", 250.0), ("backward", 200.0)):
             cases.append({"op": f"attention_{way}", "shape": shape, "dtype": "bf16", "us": 300.0,
-                          "samples": [300.0], "gb_per_s": 100.0, "tflop_per_s": rate})
+                          "samples_us": [300.0], "library": "cuDNN", "library_us": 250.0,
+                          "gb_per_s": 100.0, "tflop_per_s": rate})
     pathlib.Path(option("json")).write_text(json.dumps({
         "device": "cuda", "cases": cases, "roof": {
             "copy_gb_per_s": 4270.0, "f32_tflop_per_s": 50.0, "bf16_tflop_per_s": 790.0}}))

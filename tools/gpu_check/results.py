@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
+# After "[" comes a line end, which no text of JSON holds.
+NUMBERS = re.compile(r"\[\n([-+.\deE,\s]+)\]")
 
 
 def file_name(gpu_name: str) -> str:
@@ -34,11 +36,17 @@ def read(path: Path) -> dict[str, Any]:
     return results
 
 
+def to_text(results: dict[str, Any]) -> str:
+    """JSON with a list of numbers on one line."""
+    text = json.dumps(results, indent=1, sort_keys=True)
+    return NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text) + "\n"
+
+
 def write(path: Path, results: dict[str, Any]) -> None:
     """Whole or not at all: a run that is killed leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    partial.write_text(to_text(results))
     os.replace(partial, path)
 
 
