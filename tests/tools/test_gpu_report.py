@@ -182,7 +182,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(machine, "folder_of", lambda name: Path("/packages") / name)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/own")
     assert machine.library_environment(library) == {
-        "LD_LIBRARY_PATH": "/packages/libcudnn.so.9:/own"}
+        "LD_LIBRARY_PATH": "/packages/libcudnn.so.9:/packages/libnvrtc.so.13:/own"}
     monkeypatch.setattr(machine, "folder_of", lambda _: None)
     assert machine.library_environment(library) == {}
 

@@ -71,7 +71,7 @@ class Commands:
         begin = time.monotonic()
         if limit <= 0:
             return Done(typed, -1, "not started: the part's time is used up", 0.0)
-        name = log or Path(command[0]).name
+        name = log or Path(command[command[0] == self.python]).name
         path = self.work / f"{number:02}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.log"
         with open(path, "wb") as out:
             process = subprocess.Popen(

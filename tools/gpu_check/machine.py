@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
-CUDNN = "libcudnn.so.9"
+# Loaded by name when somebody asks for cuDNN; the second is what it compiles kernels with.
+LOADED_LATER = ("libcudnn.so.9", "libnvrtc.so.13")
 TORCH_VERSIONS = """
 import json, torch
 print(json.dumps({"torch": torch.__version__, "torch_cuda": torch.version.cuda,
@@ -64,9 +65,9 @@ def library_environment(library: Path) -> dict[str, str]:
             raise FileNotFoundError(f"{library} needs {name}, which is neither where the loader "
                                     "looks nor among the libraries of CUDA and Python's packages")
         folders.append(str(folder))
-    # cuDNN is loaded by name when it is asked for.
-    if not is_loadable(CUDNN) and (folder := folder_of(CUDNN)):
-        folders.append(str(folder))
+    for name in LOADED_LATER:
+        if not is_loadable(name) and (folder := folder_of(name)):
+            folders.append(str(folder))
     if not folders:
         return {}
     known = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []

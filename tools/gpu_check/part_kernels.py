@@ -53,7 +53,7 @@ def with_rounded_samples(bench: dict[str, Any]) -> dict[str, Any]:
 
 def run(check: Check) -> None:
     out = check.work / "bench.json"
-    check.commands.must([check.program("bench_kernels"), "--device=cuda", "--seconds=0.3",
+    check.commands.must([check.program("bench_kernels"), "--device=cuda", "--seconds=0.2",
                          f"--json={out}"])
     bench = with_rounded_samples(json.loads(out.read_text()))
     check.data["bench"] = bench
