@@ -3,19 +3,11 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
-#include <unistd.h>
 
 #include "engine/core/check.h"
+#include "engine/core/host.h"
 
 namespace ingot {
-namespace {
-
-std::string host_name() {
-    char name[256] = "";
-    return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
-}
-
-}  // namespace
 
 int run_main(const std::function<int()>& body) {
     // Whoever reads our output may go away (`| head`, a closed terminal): a run and its log go on.

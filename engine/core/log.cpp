@@ -2,27 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <utility>
 
 #include "engine/core/check.h"
+#include "engine/core/host.h"
 
 namespace ingot {
 namespace {
-
-std::string utc_now() {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    std::tm parts{};
-    ::gmtime_r(&now.tv_sec, &parts);
-    char text[40];
-    const std::size_t length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-    std::string result(text, length);
-    const std::string milliseconds = std::to_string(1000 + now.tv_nsec / 1000000);
-    return result + "." + milliseconds.substr(1) + "Z";
-}
 
 // Every line of the text with time and level in front.
 std::string with_prefix(const char* level, const std::string& text) {

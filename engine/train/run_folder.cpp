@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <pwd.h>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "engine/core/check.h"
+#include "engine/core/host.h"
 
 namespace ingot {
 namespace {
@@ -30,20 +30,6 @@ struct Owner {
         return str("process ", pid, " on host ", host, ", which started at ", started_utc);
     }
 };
-
-std::string host_name() {
-    char name[256] = "";
-    ::gethostname(name, sizeof(name) - 1);
-    return name;
-}
-
-std::string utc_now() {
-    const std::time_t now = std::time(nullptr);
-    std::tm parts{};
-    ::gmtime_r(&now, &parts);
-    char text[40];
-    return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts));
-}
 
 // Field 22 of /proc/PID/stat; "" when there is no such process.
 std::string start_ticks_of(long pid) {
