@@ -69,6 +69,7 @@ def train():
     weights = WANTED.get("weights", {}).get(folder.name, "same")
     (checkpoint / f"checkpoint-{steps}" / "model.safetensors").write_text(weights)
     folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text('{"train": {"seq_len": 512}}')
     rate = WANTED.get("tokens_per_s", 591000)
     rows = [{"step": i, "epoch": 5 * i / steps, "loss": loss, "grad_norm": 1.0, "lr": 1e-3,
              "tokens": 524288, "tokens_per_s": rate + i, "step_ms": 524288e3 / rate,

@@ -162,6 +162,7 @@ def test_what_a_model_is_worth_is_held_against_its_bars(pack: Pack) -> None:
         "MISS repetition: equal records of two runs: 31 records, must be at least 32",
     ):
         assert words in done.stdout
+    assert any("--window=512" in line for line in pack.entry("export")["commands"])
     # The failed run keeps what it saw, the demo's text too.
     assert pack.entry("export")["data"]["demo"]["samples"] == {"475": "def f(x):\n    return x"}
 

@@ -93,10 +93,12 @@ def demo(check: Check) -> training.Training:
 def export(check: Check, run: training.Training) -> None:
     """The demo's model through export_hf and transformers, and back into the engine in fp32."""
     step = len(run.steps)
+    window = json.loads((run.folder / "config.json").read_text())["train"]["seq_len"]
     check.commands.must([check.program("export_hf"), f"demo/checkpoints/checkpoint-{step}",
                          "exported"])
     done = check.commands.must([
         *check.script("tools/gpu_check/transformers_golden.py"), "exported", "transformers",
+        f"--window={window}",
         "--tokens", str(check.root / "datasets/python-stdlib/shards/val_000.bin")],
         environment={"TQDM_DISABLE": "1"})
     theirs = done.json_lines()[-1]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a golden folder from an exported model: what transformers computes from it.
 
-    python3 tools/gpu_check/transformers_golden.py EXPORTED OUT --tokens val_000.bin
+    python3 tools/gpu_check/transformers_golden.py EXPORTED OUT --tokens val_000.bin --window 512
 
 OUT gets the model's files, golden.safetensors (inputs, targets, logits, gradients) and golden.json,
 computed in float64, so that `golden_check OUT` says how far the engine is. Prints one JSON object:
@@ -80,14 +80,15 @@ def main():
     parser.add_argument("exported", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tokens", type=Path, required=True)
+    parser.add_argument("--window", type=int, required=True,
+                        help="tokens of a window: what the model was trained with")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row of the golden batch")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    context = json.loads((arguments.exported / "config.json").read_text())["n_positions"]
-    windows = read_windows(arguments.tokens, context)
-    write_golden(arguments.exported, arguments.out, windows, min(arguments.length, context),
-                 arguments.device)
+    windows = read_windows(arguments.tokens, arguments.window)
+    write_golden(arguments.exported, arguments.out, windows,
+                 min(arguments.length, arguments.window), arguments.device)
     print(json.dumps({"transformers": transformers.__version__, "torch": torch.__version__,
                       "windows": windows.shape[0],
                       "loss": mean_loss(arguments.exported, windows, arguments.device)}))
