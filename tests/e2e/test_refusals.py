@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
-from programs import CASES, Workplace, some_tokens, write_shard
+from programs import CASES, ROOT, Workplace, some_tokens, write_shard
 
 ONE_WINDOW = ["--data.val=", "--data.test=", "--train.seq_len=8", "--train.micro_batch=1",
               "--train.global_batch=1", "--train.steps=1"]
@@ -173,6 +174,18 @@ def test_cuda_without_cuda(workplace: Workplace) -> None:
         pytest.skip("this build holds CUDA code")
     refuse_with(workplace, ["train.device = cuda", "no CUDA code", "--train.device=cpu"],
                 "--train.device=cuda")
+
+
+def test_a_driver_too_old_for_cuda(workplace: Workplace, tmp_path_factory) -> None:
+    """The CUDA runtime asks a driver library made for the test, which supports CUDA 12.4 only."""
+    if "CUDA no" in workplace.train("--version").stdout:
+        pytest.skip("this build holds no CUDA code")
+    folder = tmp_path_factory.mktemp("driver")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", folder / "libcuda.so.1",
+                    ROOT / "tests/setup/fake_libcuda.cpp"], check=True)
+    refuse_with(workplace, ["the NVIDIA driver supports CUDA 12.4", "runs on CUDA 1", "update the"],
+                "--train.device=cuda",
+                environment={"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_DRIVER": "12040"})
 
 
 def test_a_plan_that_does_not_fit(workplace: Workplace) -> None:
