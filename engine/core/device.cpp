@@ -9,6 +9,7 @@
 
 #include "engine/core/cpu_scheduler.h"
 #include "engine/core/device_cuda.h"
+#include "engine/core/host_waits.h"
 
 namespace ingot {
 namespace {
@@ -56,6 +57,7 @@ bool Event::is_complete() const {
 }
 
 void Event::synchronize() const {
+    ++state_->context->object<HostWaits>().for_events;
     if constexpr (kHasCuda) {
         if (state_->native != nullptr) return cuda_runtime::synchronize_event(state_->native);
     }
@@ -104,6 +106,7 @@ void Stream::wait(const Event& event) const {
 }
 
 void Stream::synchronize() const {
+    ++context_->object<HostWaits>().for_streams;
     if constexpr (kHasCuda) {
         if (native_ != nullptr) return cuda_runtime::synchronize_stream(native_);
     }

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "data/shard_writer.h"
+#include "engine/core/host_waits.h"
 #include "engine/train/hf_weights.h"
 #include "engine/train/trainer.h"
 #include "tests/support/compare.h"
@@ -349,4 +350,21 @@ TEST_CASE("trainer: matmul plans that are no file are refused; on the CPU plans 
     config.train.matmul_plans = scratch.path("train_000.bin");
     const auto with_plans = train(config);
     CHECK(state_of(*plain) == state_of(*with_plans));
+}
+
+TEST_CASE("trainer: no step waits for a stream; it waits for events that lie behind it") {
+    const RunScratch scratch("host_waits");
+    const auto waits = [&](const char* run, int steps, int micro_batch) {
+        TrainConfig config = scratch.config(run);
+        config.train.steps = steps;
+        config.train.micro_batch = micro_batch;
+        config.train.global_batch = 4;
+        return train(config)->context().object<HostWaits>();
+    };
+    const HostWaits few = waits("few", 2, 4);
+    CHECK(waits("more", 5, 4).for_streams == few.for_streams);
+    CHECK(waits("more_waits", 5, 4).for_events > few.for_events);
+    // The validation at the end has as many batches as micro_batch makes of it.
+    const HostWaits split = waits("split", 2, 1);
+    CHECK(waits("more_split", 5, 1).for_streams == split.for_streams);
 }

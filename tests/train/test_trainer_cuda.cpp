@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/core/file.h"
+#include "engine/core/host_waits.h"
 #include "engine/train/trainer.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
@@ -147,6 +148,20 @@ TEST_CASE("trainer on the GPU: measured memory is the planned within 3 %, and st
     const std::int64_t later = used_memory_bytes(trainer.context()) - used;
     CAPTURE(later);
     CHECK(later < 64 << 20);  // nothing of size is loaded or allocated after the warm-up
+}
+
+TEST_CASE("trainer on the GPU: no step waits for a stream") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_waits");
+    const auto stream_waits = [&](const char* run, int steps, int micro_batch) {
+        TrainConfig config = gpu_config(scratch, run);
+        config.train.steps = steps;
+        config.train.micro_batch = micro_batch;
+        config.train.global_batch = 4;
+        return train(config)->context().object<HostWaits>().for_streams;
+    };
+    CHECK(stream_waits("few", 2, 4) == stream_waits("more", 6, 4));
+    CHECK(stream_waits("few_split", 2, 1) == stream_waits("more_split", 6, 1));
 }
 
 TEST_CASE("trainer on the GPU: records hold the device's state, a profile every op of the step") {
