@@ -33,6 +33,7 @@ class Inputs {
   public:
     explicit Inputs(Context& context) : context_(&context) {}
 
+    Context& context() const { return *context_; }
     Device device() const { return context_->device(); }
     // Values in [low, high), the same in every set.
     Tensor values(DType dtype,

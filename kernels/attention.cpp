@@ -6,6 +6,7 @@
 #include "engine/core/op_range.h"
 #include "kernels/attention_flash.h"
 #include "kernels/attention_general.h"
+#include "kernels/attention_method.h"
 #include "kernels/contract.h"
 
 namespace ingot {
@@ -50,8 +51,17 @@ void check_tensor(Stream stream,
     contract::require_shape("attention.shape", tensor, dims, what.c_str());
 }
 
+// The CPU has one implementation.
+void check_method(Stream stream, AttentionMethod method, const char* op) {
+    const bool takes_all = method == AttentionMethod::automatic ||
+                           method == AttentionMethod::general || stream.device() == Device::cuda;
+    ENSURE(takes_all, "attention.method", op, ": method ", name_of(method),
+           " on the CPU, which has general alone; use auto or general");
+}
+
 void check(Stream stream, const AttentionForward& a) {
     const std::string op = "attention_forward";
+    check_method(stream, a.method, op.c_str());
     const AttentionShape s = check_qkv(stream, a.qkv, a.num_heads, a.num_kv_heads, op);
     check_tensor(stream, a.out, s.dtype, {s.B, s.T, std::int64_t{s.num_heads} * s.head_size},
                  op + ": out");
@@ -60,6 +70,7 @@ void check(Stream stream, const AttentionForward& a) {
 
 void check(Stream stream, const AttentionBackward& a) {
     const std::string op = "attention_backward";
+    check_method(stream, a.method, op.c_str());
     const AttentionShape s = check_qkv(stream, a.qkv, a.num_heads, a.num_kv_heads, op);
     const std::int64_t C = std::int64_t{s.num_heads} * s.head_size;
     check_tensor(stream, a.dqkv, s.dtype, {s.B, s.T, a.qkv.dim(2)}, op + ": dqkv");
@@ -67,7 +78,7 @@ void check(Stream stream, const AttentionBackward& a) {
     check_tensor(stream, a.out, s.dtype, {s.B, s.T, C}, op + ": out");
     check_tensor(stream, a.lse, DType::f32, {s.B, s.num_heads, s.T}, op + ": lse");
     contract::require_scratch("attention.scratch", stream, a.scratch,
-                              attention_backward_scratch_bytes(stream.device(), s),
+                              attention_backward_scratch_bytes(stream.device(), s, a.method),
                               "attention_backward: scratch");
 }
 
@@ -103,18 +114,22 @@ void attention_backward(Stream stream, const AttentionBackward& args) {
     stream.run([args] { cpu::attention_backward(args); });
 }
 
-std::int64_t attention_backward_scratch_bytes(Device device, const AttentionShape& s) {
-    if (device == Device::cuda) return cuda::attention_backward_scratch_bytes(s);
+std::int64_t attention_backward_scratch_bytes(Device device,
+                                              const AttentionShape& s,
+                                              AttentionMethod method) {
+    if (device == Device::cuda) return cuda::attention_backward_scratch_bytes(s, method);
     if (s.dtype == DType::f32) return 0;
     return s.B * s.num_kv_heads * s.T * s.head_size * 2 * static_cast<std::int64_t>(sizeof(float));
 }
 
 namespace cuda {
 
-std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape) {
+std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape, AttentionMethod method) {
+    if (method == AttentionMethod::cudnn) return 0;  // its workspace belongs to the context
     const std::int64_t general = general_attention_backward_scratch_bytes(shape);
-    if (!flash_attention_supports(shape)) return general;
-    return std::max(general, flash_attention_backward_scratch_bytes(shape));
+    if (method == AttentionMethod::general || !flash_attention_supports(shape)) return general;
+    const std::int64_t flash = flash_attention_backward_scratch_bytes(shape);
+    return method == AttentionMethod::own ? flash : std::max(general, flash);
 }
 
 }  // namespace cuda

@@ -11,14 +11,24 @@
 //
 // One row of qkv holds all query heads, then all key heads, then all value heads:
 // (NH + 2 NKV) * HS values. Sequences of a batch do not see each other. Any T >= 1; HS from 8 to
-// 256 in multiples of 8. One dtype, f32 or bf16; scores, lse and sums are fp32. Deterministic.
-// Errors: attention.shape, attention.heads, attention.dtype, attention.scratch, op.device,
-// op.missing.
+// 256 in multiples of 8. One dtype, f32 or bf16; scores, lse and sums are fp32. Deterministic,
+// unless `deterministic` is false and the method is cudnn.
+//
+// A method is chosen once for a run (kernels/attention_method.h) and travels in the arguments:
+//   automatic   own where it applies to the call, else general
+//   own         flash attention on tensor cores: CUDA, bf16, HS 64 or 128, scale > 0, tensors that
+//               start at multiples of 16 bytes
+//   general     the path that takes every shape; on the CPU the only one
+//   cudnn       cuDNN's fused attention: CUDA, bf16; needs prepare_attention() first
+// Errors: attention.shape, attention.heads, attention.dtype, attention.scratch, attention.method,
+// op.device, op.missing; those of kernels/attention_cudnn.h.
 #pragma once
 
 #include "engine/core/device.h"
 
 namespace ingot {
+
+enum class AttentionMethod { automatic, own, general, cudnn };
 
 struct AttentionForward {
     Tensor out;        // (B, T, NH * HS)
@@ -27,6 +37,7 @@ struct AttentionForward {
     int num_heads;     // NH
     int num_kv_heads;  // NKV, divides NH
     float scale;       // 1 / sqrt(HS) in GPT-2
+    AttentionMethod method = AttentionMethod::automatic;
 };
 void attention_forward(Stream stream, const AttentionForward& args);
 
@@ -40,6 +51,8 @@ struct AttentionBackward {
     int num_heads;
     int num_kv_heads;
     float scale;
+    AttentionMethod method = AttentionMethod::automatic;
+    bool deterministic = true;  // false: cuDNN may add in any order
 };
 void attention_backward(Stream stream, const AttentionBackward& args);
 
@@ -48,7 +61,9 @@ struct AttentionShape {
     int num_heads, num_kv_heads, head_size;
     DType dtype;
 };
-std::int64_t attention_backward_scratch_bytes(Device device, const AttentionShape& shape);
+std::int64_t attention_backward_scratch_bytes(Device device,
+                                              const AttentionShape& shape,
+                                              AttentionMethod method = AttentionMethod::automatic);
 
 namespace cpu {
 void attention_forward(const AttentionForward& args);
@@ -58,7 +73,7 @@ void attention_backward(const AttentionBackward& args);
 namespace cuda {
 void attention_forward(Stream stream, const AttentionForward& args);
 void attention_backward(Stream stream, const AttentionBackward& args);
-std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape);
+std::int64_t attention_backward_scratch_bytes(const AttentionShape& shape, AttentionMethod method);
 }  // namespace cuda
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // Causal flash attention on tensor cores: bf16, head sizes 64 and 128, grouped-query heads, any T.
 // The contract is that of kernels/attention.h, whose dispatcher chooses between this path and the
-// general one. CUDA only. Needs 16-byte aligned tensors and scale > 0.
+// general one. CUDA only (what it covers is known in every build). Needs 16-byte aligned tensors
+// and scale > 0.
 //
 // The kernels need dynamic shared memory; a configuration is chosen that fits `shared_limit` bytes
 // a block (0: what the device offers). 99 KB (sm_86, sm_89) is enough for every configuration's

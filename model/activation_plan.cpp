@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/attention.h"
 #include "kernels/bias_gradient.h"
 #include "kernels/embedding.h"
 #include "kernels/layernorm.h"
@@ -139,18 +138,13 @@ struct Planner {
 
     std::int64_t op_scratch_bytes() const {
         const Device device = options.device;
-        const AttentionShape attention{options.B,
-                                       options.T,
-                                       config.num_heads,
-                                       config.num_kv_heads,
-                                       static_cast<int>(config.head_size),
-                                       options.dtype};
         return std::max({
             layernorm_backward_scratch_bytes(device, N, config.channels),
             bias_gradient_scratch_bytes(device, N, config.channels),
             bias_gradient_scratch_bytes(device, N, config.qkv_channels()),
             bias_gradient_scratch_bytes(device, N, config.ffn_channels),
-            attention_backward_scratch_bytes(device, attention),
+            attention_backward_scratch_bytes(device, attention_shape(config, options),
+                                             options.attention),
             embedding_backward_scratch_bytes(device, N, config.padded_vocab_size(),
                                              config.channels),
         });
@@ -176,6 +170,24 @@ Recompute recompute_from_name(const std::string& name) {
         if (name == name_of(r)) return r;
     }
     fail("model.recompute", "model.recompute = ", name, "; use none, light or block");
+}
+
+AttentionShape attention_shape(const DecoderConfig& config, const ActivationOptions& options) {
+    return {options.B,
+            options.T,
+            config.num_heads,
+            config.num_kv_heads,
+            static_cast<int>(config.head_size),
+            options.dtype};
+}
+
+AttentionPreparation attention_preparation(const DecoderConfig& config,
+                                           const ActivationOptions& options) {
+    return {.method = options.attention,
+            .shape = attention_shape(config, options),
+            .scale = config.attention_scale(),
+            .with_backward = options.with_backward,
+            .deterministic = options.deterministic};
 }
 
 std::int64_t default_logits_rows(const DecoderConfig& config, const ActivationOptions& options) {

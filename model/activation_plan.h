@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/core/arena.h"
+#include "kernels/attention_method.h"
 #include "model/decoder_config.h"
 
 namespace ingot {
@@ -27,7 +28,9 @@ struct ActivationOptions {
     Recompute recompute = Recompute::none;
     DType dtype = DType::f32;
     Device device = Device::cpu;
-    bool with_backward = true;     // false: evaluation only
+    bool with_backward = true;  // false: evaluation only
+    AttentionMethod attention = AttentionMethod::automatic;
+    bool deterministic = true;     // false: cuDNN's attention may add in any order
     std::int64_t logits_rows = 0;  // rows of logits at a time; 0 = default_logits_rows
 };
 
@@ -54,6 +57,11 @@ struct ActivationPlan {
     int dlnf = -1, dresidual = -1, dfch = -1, dln = -1, datty = -1, dqkv = -1;
     int op_scratch = -1;  // bytes for the op that runs; ops of one stream follow each other
 };
+
+// The attention of one block for the planned batch, and what is to be prepared for it.
+AttentionShape attention_shape(const DecoderConfig& config, const ActivationOptions& options);
+AttentionPreparation attention_preparation(const DecoderConfig& config,
+                                           const ActivationOptions& options);
 
 // Rows so that a chunk of logits is about 256 MiB on the GPU and 16 MiB on the CPU, at most N.
 std::int64_t default_logits_rows(const DecoderConfig& config, const ActivationOptions& options);

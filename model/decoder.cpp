@@ -36,6 +36,7 @@ Decoder::Decoder(Context& context, const DecoderConfig& config, const Activation
         block_names_.push_back(
             {str("block ", layer, " forward"), str("block ", layer, " backward")});
     }
+    prepare_attention(context, attention_preparation(config, options));
 }
 
 void Decoder::set_batch(ConstTensor inputs) {
@@ -48,6 +49,11 @@ void Decoder::set_batch(ConstTensor inputs) {
            options_.T);
     B_ = B;
     T_ = T;
+}
+
+AttentionMethod Decoder::attention_method() const {
+    const bool needs_planned = options_.attention == AttentionMethod::cudnn;
+    return needs_planned && !is_planned_batch() ? AttentionMethod::automatic : options_.attention;
 }
 
 Tensor Decoder::saved(int region) const {

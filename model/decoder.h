@@ -10,6 +10,9 @@
 // Parameters and gradients come from GroupHooks; the Decoder keeps none of them. Activations live
 // in two arenas sized by model/activation_plan.h. Nothing here allocates or synchronizes after the
 // constructor.
+//
+// cuDNN's attention is prepared for batches of exactly the planned B and T, which training and
+// validation have; the forward pass of another batch (a text sample) takes the automatic method.
 #pragma once
 
 #include "engine/core/arena.h"
@@ -38,7 +41,8 @@ class Decoder {
     // losses: (B * T) f32, nats, 0 where the target is masked; valid until the next call.
     Tensor loss(Stream stream, GroupHooks& hooks, ConstTensor targets);
     // Adds the gradient of the *sum* of the losses to the hooks' gradients. LM head, loss and their
-    // gradients are one op (kernels/lm_head.h).
+    // gradients are one op (kernels/lm_head.h). With cuDNN's attention the batch must be of the
+    // planned B and T (model.batch).
     Tensor loss_and_backward(Stream stream,
                              GroupHooks& hooks,
                              ConstTensor inputs,
@@ -63,6 +67,8 @@ class Decoder {
 
     int final_norm_group() const { return config_.num_layers + 1; }
     void set_batch(ConstTensor inputs);
+    bool is_planned_batch() const { return B_ == options_.B && T_ == options_.T; }
+    AttentionMethod attention_method() const;
     Tensor saved(int region) const;  // the rows in use
     Tensor scratch(int region) const;
     Block block_tensors(int layer, const BlockRegions& shared) const;

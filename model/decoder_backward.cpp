@@ -17,6 +17,10 @@ Tensor Decoder::loss_and_backward(Stream stream,
                                   ConstTensor targets) {
     ENSURE(options_.with_backward, "model.no_backward",
            "Decoder: backward was asked of a Decoder planned for evaluation only");
+    ENSURE(options_.attention != AttentionMethod::cudnn || is_planned_batch(), "model.batch",
+           "Decoder: backward of a batch of ", B_, " x ", T_,
+           " tokens with cuDNN's attention, which is planned for exactly ", options_.B, " x ",
+           options_.T, "; use model.attention=auto");
     // 3. Head, loss and final norm.
     head_backward(stream, hooks, targets);
 
@@ -151,7 +155,9 @@ void Decoder::attention_half_backward(Stream stream,
                                 .qkv = t.qkv.view({B_, T_, qkv_channels}),
                                 .num_heads = config_.num_heads,
                                 .num_kv_heads = config_.num_kv_heads,
-                                .scale = config_.attention_scale()});
+                                .scale = config_.attention_scale(),
+                                .method = attention_method(),
+                                .deterministic = options_.deterministic});
 
     bias_gradient(stream,
                   {.dbias = d.qkvb, .scratch = op_scratch, .dout = dqkv, .accumulate = accumulate});

@@ -89,7 +89,8 @@ void Decoder::attention_half(Stream stream,
                                .qkv = t.qkv.view({B_, T_, config_.qkv_channels()}),
                                .num_heads = config_.num_heads,
                                .num_kv_heads = config_.num_kv_heads,
-                               .scale = config_.attention_scale()});
+                               .scale = config_.attention_scale(),
+                               .method = attention_method()});
     matmul_forward(stream, {.out = proj_out,
                             .pre_gelu = Tensor{},
                             .inp = t.atty,

@@ -29,10 +29,12 @@ resolve_preset() {
 
 # Ninja configures again by itself when a CMake file changes; the stamp is for what it cannot see.
 configure() {
-    local preset="$1" arguments=() stamp state
+    local preset="$1" arguments=() frontend stamp state
     if [ "$preset" = cuda ]; then arguments+=("-DINGOT_NVCC=$(find_nvcc)"); fi
+    # Found by CMake; a list of them here makes it look again.
+    frontend="$(find "$REPO"/.venv/lib -path '*/include/cudnn_frontend.h' 2>/dev/null || true)"
     stamp="$REPO/build/$preset/configured-with"
-    state="${arguments[*]-}"
+    state="${arguments[*]-} $frontend"
     if [ -e "$REPO/build/$preset/build.ninja" ] && [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
         return 0
     fi

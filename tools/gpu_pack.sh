@@ -76,6 +76,7 @@ main() {
     fi
     find_nvcc >/dev/null || die "no nvcc on this machine" "install the CUDA toolkit or set CUDA_HOME"
     tools/setup.sh venv run
+    tools/setup.sh venv cudnn
     prepare_corpus
     rm -rf "$out"
     mkdir -p "$out"

@@ -16,7 +16,7 @@ usage() {
     cat <<'TEXT'
 usage: tools/setup.sh COMMAND
   packages build|ci      install the system packages that are missing (apt or dnf)
-  venv run|test          make .venv and install tools/requirements*.txt
+  venv run|test|cudnn    make .venv and install tools/requirements*.txt
   device auto|cpu|cuda   print the device to train on, or stop with the reason
   nvcc                   print the path of nvcc; fails where there is none
 TEXT

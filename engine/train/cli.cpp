@@ -164,7 +164,8 @@ std::string help_markdown() {
 
 std::string version_text() {
     return str("train_gpt ", kVersion, " (", kBuildType, ", ", kCompiler, ", CUDA ",
-               kHasCuda ? "yes" : "no", ", OpenBLAS ", kHasOpenBlas ? "yes" : "no", ")");
+               kHasCuda ? "yes" : "no", ", cuDNN ", kHasCudnn ? "yes" : "no", ", OpenBLAS ",
+               kHasOpenBlas ? "yes" : "no", ")");
 }
 
 }  // namespace ingot

@@ -23,12 +23,14 @@ struct TrainConfig {
     struct Model {
         enum class Init { automatic, hf, scratch };
         enum class Recompute { none, light, block };
+        enum class Attention { automatic, own, general, cudnn };
 
         std::string preset;           // "" = take the architecture from `hf`
         std::string hf;               // directory with config.json, or ""
         Init init = Init::automatic;  // resolved to hf or scratch by check_config()
         std::int64_t vocab_size = 0;  // tokens; 0 = auto: the vocabulary of the shards
         Recompute recompute = Recompute::none;
+        Attention attention = Attention::automatic;
     } model;
 
     struct Data {
@@ -50,6 +52,7 @@ struct TrainConfig {
         std::int64_t micro_batch = 8;   // sequences a rank computes at once
         std::int64_t global_batch = 0;  // sequences a step; 0 = auto: one micro-batch a rank
         std::int64_t seed = 1337;
+        bool deterministic = true;  // false: cuDNN's attention may add in any order
         bool overfit_one_batch = false;
         Nonfinite nonfinite = Nonfinite::stop;
         std::int64_t threads = 0;  // CPU threads of a rank; 0 = auto: all cores

@@ -91,6 +91,10 @@ void add_model_and_data(std::vector<ConfigKey>& t) {
     t.push_back(word<&C::model, &M::recompute>(
         "model.recompute", {"none", "light", "block"},
         "compute again in backward instead of keeping: light: norms and activations, block: all"));
+    t.push_back(word<&C::model, &M::attention>("model.attention",
+                                               {"auto", "own", "general", "cudnn"},
+                                               "auto: own where it applies (CUDA, bf16, head size "
+                                               "64 or 128), else general; cudnn: cuDNN's"));
     t.push_back(text<&C::data, &D::train>("data.train", "a glob of files",
                                           "token shards to train on, e.g. shards/train*.bin"));
     t.push_back(text<&C::data, &D::val>("data.val", "a glob of files, or \"\"",
@@ -123,6 +127,10 @@ void add_train(std::vector<ConfigKey>& t) {
         "sequences of a step = micro_batch x accumulation x ranks; auto: no accumulation", "auto"));
     t.push_back(integer<&C::train, &T::seed>("train.seed", 0, 9007199254740991,
                                              "of initialization, sample order and sampling"));
+    t.push_back(boolean<&C::train, &T::deterministic>(
+        "train.deterministic",
+        "the same bits on repetition; false: cuDNN's attention may add in any order, which needs "
+        "less memory"));
     t.push_back(boolean<&C::train, &T::overfit_one_batch>(
         "train.overfit_one_batch", "train on the first batch only: its loss must go to about 0"));
     t.push_back(word<&C::train, &T::nonfinite>(

@@ -96,6 +96,8 @@ class GoldenRun {
         activations.recompute = options.recompute;
         activations.dtype = options.dtype;
         activations.device = context_.device();
+        activations.attention = options.attention;
+        activations.deterministic = options.deterministic;
         return activations;
     }
 
@@ -209,8 +211,9 @@ class GoldenRun {
     std::vector<GoldenLine> lines_;
 };
 
-constexpr const char* kGoldenKeys[] = {"train.device", "train.micro_batch", "model.recompute",
-                                       "precision.params", "precision.grad_accum"};
+constexpr const char* kGoldenKeys[] = {
+    "train.device",    "train.deterministic", "train.micro_batch",   "model.attention",
+    "model.recompute", "precision.params",    "precision.grad_accum"};
 
 bool is_golden_key(const std::string& name) {
     return std::find(std::begin(kGoldenKeys), std::end(kGoldenKeys), name) != std::end(kGoldenKeys);
@@ -248,6 +251,8 @@ GoldenCommand golden_command(const std::vector<std::string>& settings) {
     command.options.grads = config.precision.grad_accum == TrainConfig::Precision::GradAccum::bf16
                                 ? DType::bf16
                                 : DType::f32;
+    command.options.attention = attention_method_from_name(config_value(config, "model.attention"));
+    command.options.deterministic = config.train.deterministic;
     command.options.recompute = recompute_from_name(config_value(config, "model.recompute"));
     command.options.micro_batch = config.train.micro_batch;
     return command;

@@ -21,6 +21,8 @@ struct GoldenOptions {
     DType dtype = DType::f32;  // of parameters and activations
     DType grads = DType::f32;
     Recompute recompute = Recompute::none;
+    AttentionMethod attention = AttentionMethod::automatic;
+    bool deterministic = true;
     std::int64_t micro_batch = 0;  // rows of a micro-step; 0 = the whole golden batch
 };
 

@@ -16,6 +16,7 @@ namespace ingot {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
+constexpr const char* kCudnnWorkspace = "cuDNN workspace (estimate)";
 
 struct Card {
     const char* name;
@@ -126,6 +127,12 @@ std::int64_t MemoryPlan::exact_bytes() const {
     return sum;
 }
 
+void MemoryPlan::set_cudnn_workspace(std::int64_t bytes) {
+    for (MemoryItem& item : items) {
+        if (item.name == kCudnnWorkspace) item = {"cuDNN workspace", bytes, true, false};
+    }
+}
+
 MemoryPlan plan_memory(const MemoryRequest& r) {
     const ParamTable table = make_gpt2_param_table(r.model);
     const ActivationPlan activations = plan_activations(r.model, r.activations);
@@ -164,6 +171,9 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
     add("activations", activations.saved.size_bytes());
     add("scratch", activations.scratch.size_bytes());
     if (r.target.device == Device::cuda) add("matmul workspace", cuda::kMatmulWorkspaceBytes);
+    add(kCudnnWorkspace,
+        estimate_attention_workspace_bytes(attention_preparation(r.model, r.activations)), false,
+        false);
     add("batches",
         BatchFeeder::plan(B, T).size_bytes() + Evaluator::plan_device(B, T).size_bytes());
     add("optimizer scalars", optimizer.arena.size_bytes());
@@ -213,6 +223,14 @@ std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request) {
         MemoryRequest r = request;
         r.params.params = r.params.grads = r.activations.dtype = DType::bf16;
         add("precision.params = bf16, precision.grad_accum = bf16", r);
+    }
+    if (request.activations.attention == AttentionMethod::cudnn) {
+        MemoryRequest r = request;
+        r.activations.deterministic = false;
+        add("train.deterministic = false, cuDNN's sums in any order", r);
+        r = request;
+        r.activations.attention = AttentionMethod::automatic;
+        add("model.attention = auto", r);
     }
     // ZeRO-1 shares master weights and moments between the ranks.
     for (const int ranks : {8, 32}) {

@@ -57,6 +57,8 @@ struct MemoryPlan {
     std::int64_t device_bytes() const;  // everything on the device; on the CPU everything
     std::int64_t host_bytes() const;    // of a CUDA run
     std::int64_t exact_bytes() const;   // arenas on device and host
+    // Replaces the estimate, once cuDNN has said what it takes.
+    void set_cudnn_workspace(std::int64_t bytes);
 };
 
 MemoryPlan plan_memory(const MemoryRequest& request);

@@ -7,6 +7,7 @@
 
 #include "data/sha256.h"
 #include "engine/train/batch_feeder.h"
+#include "kernels/attention_method.h"
 #include "model/families/gpt2.h"
 
 namespace ingot {
@@ -24,6 +25,20 @@ Recompute recompute_of(TrainConfig::Model::Recompute recompute) {
             return Recompute::block;
     }
     return Recompute::none;
+}
+
+AttentionMethod attention_of(TrainConfig::Model::Attention attention) {
+    switch (attention) {
+        case TrainConfig::Model::Attention::automatic:
+            return AttentionMethod::automatic;
+        case TrainConfig::Model::Attention::own:
+            return AttentionMethod::own;
+        case TrainConfig::Model::Attention::general:
+            return AttentionMethod::general;
+        case TrainConfig::Model::Attention::cudnn:
+            return AttentionMethod::cudnn;
+    }
+    return AttentionMethod::automatic;
 }
 
 // The architecture, before the data has a say.
@@ -76,6 +91,37 @@ void set_batch(const TrainConfig& config, RunSetup& setup) {
     setup.B = config.train.micro_batch;
     setup.global_batch = global_batch_sequences(config, setup.world_size);
     setup.grad_accum_steps = grad_accum_steps(config, setup.world_size);
+}
+
+// model.attention: chosen here once, for a device that a plan need not have.
+void set_attention(const TrainConfig& config, RunSetup& setup, Log& log) {
+    const AttentionMethod wanted = attention_of(config.model.attention);
+    const AttentionShape shape{setup.B,
+                               setup.T,
+                               setup.model.num_heads,
+                               setup.model.num_kv_heads,
+                               static_cast<int>(setup.model.head_size),
+                               setup.params};
+    const AttentionChoice choice = choose_attention(wanted, setup.device, shape);
+    setup.attention = choice.method;
+    setup.deterministic = config.train.deterministic;
+    log.info(
+        str("model.attention = ", name_of(wanted), ": ", name_of(choice.method), ", ", choice.why));
+    if (!setup.deterministic && choice.method != AttentionMethod::cudnn) {
+        log.info(
+            "train.deterministic = false: changes nothing here, every operator of this run is "
+            "deterministic");
+    }
+}
+
+// What cuDNN does is said once its library is known to load.
+void load_attention_library(const RunSetup& setup, Log& log) {
+    const std::string library = require_attention_library(setup.attention);
+    if (library.empty()) return;
+    log.info(str("attention: ", library, ", ",
+                 setup.deterministic ? "deterministic backward pass"
+                                     : "backward pass that adds in any order",
+                 "; text samples, whose length changes, use model.attention=auto"));
 }
 
 std::unique_ptr<TokenSet> open_set(const std::string& files,
@@ -210,6 +256,8 @@ MemoryRequest RunSetup::memory_request(const TrainConfig& config) const {
     request.activations.recompute = recompute_of(config.model.recompute);
     request.activations.dtype = params;
     request.activations.device = device;
+    request.activations.attention = attention;
+    request.activations.deterministic = deterministic;
     request.params.params = params;
     request.params.grads = grads;
     request.grad_accum_steps = grad_accum_steps;
@@ -232,6 +280,8 @@ RunSetup set_up_training(const TrainConfig& config, Log& log) {
     find_tokenizer(config, setup, log);
     set_precision(config, setup);
     set_batch(config, setup);
+    set_attention(config, setup, log);
+    load_attention_library(setup, log);
     set_steps(config, setup, log);
     check_profile_step(config, setup);
     check_matmul_plans(config, setup, log);
@@ -257,6 +307,7 @@ RunSetup set_up_plan(const TrainConfig& config, Log& log) {
     validate(setup.model);
     set_precision(config, setup);
     set_batch(config, setup);
+    set_attention(config, setup, log);
     return setup;
 }
 

@@ -22,6 +22,8 @@ struct RunSetup {
     std::int64_t grad_accum_steps = 0;
     DType params = DType::f32;
     DType grads = DType::f32;
+    AttentionMethod attention = AttentionMethod::general;  // model.attention, resolved
+    bool deterministic = true;
     // Of a training run; null in a plan without data.
     std::unique_ptr<TokenSet> train, val, test;
     std::int64_t steps_per_epoch = 0;

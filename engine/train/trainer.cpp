@@ -57,6 +57,7 @@ Trainer::Trainer(const TrainConfig& config, Log& log, const CpuContextOptions& c
     context_ =
         setup_.device == Device::cuda ? Context::make_cuda(0) : Context::make_cpu(cpu_options);
     decoder_ = std::make_unique<Decoder>(*context_, setup_.model, request.activations);
+    note_attention_workspace();
     store_ = std::make_unique<ParamStore>(*context_, decoder_->params(), request.params);
     optimizer_ =
         std::make_unique<Optimizer>(*context_, *store_,

@@ -62,6 +62,7 @@ class Trainer {
     void print_start();
     void start_monitor();
     void warm_up();
+    void note_attention_workspace();
     void open_tokenizer();
     void initialize_weights();
     PendingStep enqueue_forward_backward(std::int64_t step);

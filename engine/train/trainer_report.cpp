@@ -3,6 +3,7 @@
 #include "engine/train/console.h"
 #include "engine/train/step_profile.h"
 #include "engine/train/trainer.h"
+#include "kernels/attention_method.h"
 #include "kernels/blas.h"
 #include "model/param_table.h"
 
@@ -21,6 +22,15 @@ void Trainer::print_start() {
     log_.info(batch_line(config_, 1));
     if (setup_.device == Device::cpu) log_.info(blas::description());
     if (!root_warning().empty()) log_.warning(root_warning());
+}
+
+// cuDNN names its workspace when its plans are built, which the Decoder has just done.
+void Trainer::note_attention_workspace() {
+    if (setup_.attention != AttentionMethod::cudnn) return;
+    const std::int64_t bytes = attention_workspace_bytes(*context_);
+    memory_plan_.set_cudnn_workspace(bytes);
+    log_.info(str("attention: cuDNN's workspace is ", format_bytes(bytes), ", ",
+                  format_bytes(memory_plan_.device_bytes()), " planned in all"));
 }
 
 void Trainer::finish_step(const PendingStep& pending) {

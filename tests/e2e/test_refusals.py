@@ -136,6 +136,8 @@ def test_a_sequence_beyond_pretrained_positions(workplace: Workplace) -> None:
     ("--gradient_accumulation_steps=4", ["Hugging Face Trainer", "train.global_batch"]),
     ("--sample.temperature=-0.5", ["sample.temperature = -0.5", "0 <= value"]),
     ("--train.global_batch=6", ["train.global_batch", "6", "train.micro_batch", "4"]),
+    ("--model.attention=flash", ["model.attention = flash", "auto, own, general or cudnn"]),
+    ("--train.deterministic=maybe", ["train.deterministic", "maybe"]),
     ("--parallel.zero_stage=2", ["parallel.zero_stage", "2"]),
     ("--data.train=nothing_*.bin", ["data.train", "nothing_*.bin"]),
     ("--model.hf=nowhere", ["nowhere/config.json"]),
@@ -186,6 +188,14 @@ def test_a_driver_too_old_for_cuda(workplace: Workplace, tmp_path_factory) -> No
     refuse_with(workplace, ["the NVIDIA driver supports CUDA 12.4", "runs on CUDA 1", "update the"],
                 "--train.device=cuda",
                 environment={"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_DRIVER": "12040"})
+
+
+@pytest.mark.parametrize("method", ["own", "cudnn"])
+def test_an_attention_that_the_cpu_does_not_have(workplace: Workplace, method: str) -> None:
+    refuse_with(workplace, [f"model.attention = {method}", "needs CUDA", "on cpu in f32",
+                            "model.attention=auto"],
+                f"--model.attention={method}", "--train.device=cpu")
+    assert not (workplace.folder / "run").exists()
 
 
 def test_a_plan_that_does_not_fit(workplace: Workplace) -> None:

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "kernels/attention.h"
+#include "tests/support/attention_oracle.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/test_sizes.h"
@@ -19,90 +20,12 @@ using namespace ingot::test;
 
 namespace {
 
-struct Shape {
-    std::int64_t B, T;
-    int NH, NKV, HS;
+using Shape = AttentionSize;
+using Oracle = AttentionOracle;
 
-    std::int64_t row() const { return (NH + 2 * NKV) * HS; }
-    std::int64_t C() const { return std::int64_t{NH} * HS; }
-    std::int64_t work() const { return B * T * T * C(); }
-    float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
-};
 const Shape kShapes[] = {{1, 1, 1, 1, 8},   {2, 5, 3, 3, 16},   {1, 37, 4, 2, 24},
                          {2, 64, 2, 1, 64}, {1, 65, 6, 2, 40},  {1, 131, 2, 2, 128},
                          {3, 32, 4, 4, 32}, {1, 33, 2, 1, 256}, {1, 17, 2, 1, 128}};
-
-struct Oracle {
-    std::vector<double> out, lse, dqkv;
-};
-
-// One query row: everything that depends on it is added to the result.
-void oracle_row(Oracle* result,
-                const std::vector<double>& qkv,
-                const std::vector<double>& dout,
-                Shape s,
-                double scale,
-                std::int64_t b,
-                std::int64_t h,
-                std::int64_t i) {
-    const std::int64_t kv = h / (s.NH / s.NKV);
-    const auto at = [&](std::int64_t t, std::int64_t slot) {
-        return static_cast<std::size_t>((b * s.T + t) * s.row() + slot * s.HS);
-    };
-    const auto dot = [&](const std::vector<double>& x, std::size_t p, const std::vector<double>& y,
-                         std::size_t q) {
-        double sum = 0.0;
-        for (std::size_t d = 0; d < static_cast<std::size_t>(s.HS); ++d)
-            sum += x[p + d] * y[q + d];
-        return sum;
-    };
-    const auto add = [&](std::vector<double>* x, std::size_t p, double factor,
-                         const std::vector<double>& y, std::size_t q) {
-        for (std::size_t d = 0; d < static_cast<std::size_t>(s.HS); ++d)
-            (*x)[p + d] += factor * y[q + d];
-    };
-    std::vector<double> p;
-    for (std::int64_t j = 0; j <= i; ++j)
-        p.push_back(scale * dot(qkv, at(i, h), qkv, at(j, s.NH + kv)));
-    const double max = *std::max_element(p.begin(), p.end());
-    double sum = 0.0;
-    for (const double score : p)
-        sum += std::exp(score - max);
-    const double lse = max + std::log(sum);
-    result->lse[static_cast<std::size_t>((b * s.NH + h) * s.T + i)] = lse;
-    const std::size_t row = static_cast<std::size_t>((b * s.T + i) * s.C() + h * s.HS);
-    double D = 0.0;
-    for (std::int64_t j = 0; j <= i; ++j) {
-        double& weight = p[static_cast<std::size_t>(j)];
-        weight = std::exp(weight - lse);
-        add(&result->out, row, weight, qkv, at(j, s.NH + s.NKV + kv));
-        D += weight * dot(dout, row, qkv, at(j, s.NH + s.NKV + kv));
-    }
-    for (std::int64_t j = 0; j <= i; ++j) {
-        const double weight = p[static_cast<std::size_t>(j)];
-        const double dp = dot(dout, row, qkv, at(j, s.NH + s.NKV + kv));
-        const double ds = scale * weight * (dp - D);
-        add(&result->dqkv, at(i, h), ds, qkv, at(j, s.NH + kv));
-        add(&result->dqkv, at(j, s.NH + kv), ds, qkv, at(i, h));
-        add(&result->dqkv, at(j, s.NH + s.NKV + kv), weight, dout, row);
-    }
-}
-
-Oracle oracle(const std::vector<double>& qkv,
-              const std::vector<double>& dout,
-              Shape s,
-              double scale) {
-    Oracle result{std::vector<double>(dout.size()),
-                  std::vector<double>(static_cast<std::size_t>(s.B * s.NH * s.T)),
-                  std::vector<double>(qkv.size())};
-    for (std::int64_t b = 0; b < s.B; ++b) {
-        for (std::int64_t h = 0; h < s.NH; ++h) {
-            for (std::int64_t i = 0; i < s.T; ++i)
-                oracle_row(&result, qkv, dout, s, scale, b, h, i);
-        }
-    }
-    return result;
-}
 
 struct Fixture {
     Fixture(Context& context, DType dtype, Shape s, float size = 2.0F)
@@ -144,7 +67,8 @@ struct Fixture {
         attention_backward(stream, backward());
     }
     Oracle expected() const {
-        return oracle(to_double(qkv.values()), to_double(dout.values()), shape, shape.scale());
+        return attention_oracle(to_double(qkv.values()), to_double(dout.values()), shape,
+                                shape.scale());
     }
 
     Shape shape;
@@ -326,7 +250,7 @@ TEST_CASE("attention_backward: agrees with finite differences of the forward pas
     const std::vector<double> qkv = to_double(f.qkv.values());
     const std::vector<double> dout = to_double(f.dout.values());
     const auto loss = [&](const std::vector<double>& x) {
-        const Oracle o = oracle(x, dout, s, s.scale());
+        const Oracle o = attention_oracle(x, dout, s, s.scale());
         double sum = 0.0;
         for (std::size_t i = 0; i < o.out.size(); ++i)
             sum += o.out[i] * dout[i];

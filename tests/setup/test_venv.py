@@ -30,6 +30,13 @@ def test_the_tests_add_their_own_packages(clone):
     assert pip_calls(clone) == [f"{clone.repo}/tools/requirements-test.txt"]
 
 
+def test_what_a_build_with_cudnn_needs_is_installed_alone(clone):
+    clone.put("repo/tools/requirements-cudnn.txt", "nvidia-cudnn-frontend\n")
+    assert clone.run("tools/setup.sh", "venv", "cudnn").returncode == 0
+    assert pip_calls(clone) == [f"{clone.repo}/tools/requirements-cudnn.txt"]
+    assert any("--no-deps" in call for call in clone.calls("python"))
+
+
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-arrow.txt"])
 def test_a_changed_list_is_installed_again(clone, name):
     assert clone.run("tools/setup.sh", "venv", "run").returncode == 0

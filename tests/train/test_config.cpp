@@ -46,15 +46,21 @@ doctest::String check_refused(const TrainConfig& config) {
 
 TEST_CASE("config: values of a file replace defaults, and what is not given keeps them") {
     const TrainConfig c = read(R"({
-        "model": {"preset": "gpt2-124m", "recompute": "block", "vocab_size": 50304},
+        "model": {"preset": "gpt2-124m", "recompute": "block", "vocab_size": 50304,
+                  "attention": "cudnn"},
         "data": {"train": "a*.bin", "shuffle": false},
-        "train": {"device": "cpu", "steps": 7, "seq_len": "auto", "nonfinite": "skip"},
+        "train": {"device": "cpu", "steps": 7, "seq_len": "auto", "nonfinite": "skip",
+                  "deterministic": false},
         "optimizer": {"lr": 3e-4, "weight_decay": 0},
         "schedule": {"kind": "wsd"},
         "log": {"dir": "runs \"é\"\n"}})");
     CHECK(c.model.preset == "gpt2-124m");
     CHECK(c.model.recompute == TrainConfig::Model::Recompute::block);
     CHECK(c.model.vocab_size == 50304);
+    CHECK(c.model.attention == TrainConfig::Model::Attention::cudnn);
+    CHECK(TrainConfig().model.attention == TrainConfig::Model::Attention::automatic);
+    CHECK_FALSE(c.train.deterministic);
+    CHECK(TrainConfig().train.deterministic);
     CHECK(c.data.train == "a*.bin");
     CHECK_FALSE(c.data.shuffle);
     CHECK(c.train.device == TrainConfig::Train::Device::cpu);
@@ -253,6 +259,22 @@ TEST_CASE("config: names of other trainers lead to ours") {
     CHECK(override_refused("config.unknown_key", "nproc-per-node=8") == Contains("torchrun"));
 }
 
+TEST_CASE("config: attention takes each of its four words, determinism true and false alone") {
+    TrainConfig config;
+    for (const char* word : {"own", "general", "cudnn", "auto"}) {
+        apply_override(config, str("model.attention=", word));
+        CHECK(config_value(config, "model.attention") == word);
+    }
+    CHECK(override_refused("config.word", "model.attention=flash") ==
+          Contains("model.attention = flash"));
+    CHECK(override_refused("config.word", "model.attention=flash") ==
+          Contains("auto, own, general or cudnn"));
+    apply_override(config, "train.deterministic=false");
+    CHECK_FALSE(config.train.deterministic);
+    CHECK(override_refused("config.type", "train.deterministic=1") ==
+          Contains("train.deterministic"));
+}
+
 TEST_CASE(
     "config: keys of a later release are refused by name, and their neutral values accepted") {
     CHECK(refused("config.not_in_release", "{\"parallel\":\n{\"zero_stage\": 2}}") ==
@@ -262,9 +284,6 @@ TEST_CASE(
     CHECK(override_refused("config.not_in_release", "checkpoint.keep=2") ==
           Contains("checkpoint.keep"));
     CHECK(override_refused("config.not_in_release", "precision.moments=bf16") == Contains("fp32"));
-    CHECK(override_refused("config.not_in_release", "model.attention=cudnn") == Contains("own"));
-    CHECK(override_refused("config.not_in_release", "train.deterministic=false") ==
-          Contains("every operator is deterministic"));
     CHECK(override_refused("config.word", "checkpoint.resume=runs/a/checkpoint-10") ==
           Contains("a path is not in this release"));
     TrainConfig config;

@@ -48,6 +48,18 @@ TEST_CASE("golden: gpt2-tiny in bf16 stays near") {
     }
 }
 
+TEST_CASE("golden: gpt2-tiny in bf16 stays near with cuDNN's attention") {
+    if constexpr (kHasCudnn) {
+        if (test_devices().size() == 1) return;
+        const auto context = make_context(Device::cuda);
+        for (const GoldenLine& line : run_golden_check(
+                 *context, kFolder, {.dtype = DType::bf16, .attention = AttentionMethod::cudnn})) {
+            CAPTURE(line.what);
+            CHECK(line.error <= line.limit);
+        }
+    }
+}
+
 TEST_CASE("golden: another norm_eps is noticed") {
     namespace fs = std::filesystem;
     const TempFolder folder;
@@ -69,9 +81,13 @@ TEST_CASE("golden: the keys that a folder leaves open are the configuration's; o
     CHECK(plain.options.grads == DType::f32);
     CHECK(plain.options.recompute == Recompute::none);
     CHECK(plain.options.micro_batch == 0);
-    const GoldenCommand all =
-        golden_command({"--model.recompute=block", "--precision.params=bf16",
-                        "--precision.grad_accum=bf16", "--train.micro_batch=2"});
+    const GoldenCommand all = golden_command(
+        {"--model.recompute=block", "--precision.params=bf16", "--precision.grad_accum=bf16",
+         "--train.micro_batch=2", "--model.attention=general", "--train.deterministic=false"});
+    CHECK(plain.options.attention == AttentionMethod::automatic);
+    CHECK(plain.options.deterministic);
+    CHECK(all.options.attention == AttentionMethod::general);
+    CHECK_FALSE(all.options.deterministic);
     CHECK(all.options.dtype == DType::bf16);
     CHECK(all.options.grads == DType::bf16);
     CHECK(all.options.recompute == Recompute::block);
@@ -82,7 +98,7 @@ TEST_CASE("golden: the keys that a folder leaves open are the configuration's; o
     };
     refused("--optimizer.lr=0.1", "golden.setting",
             "golden_check: --optimizer.lr=0.1 cannot be set: the folder gives model, batch and "
-            "optimizer; allowed are train.device, train.micro_batch");
+            "optimizer; allowed are train.device, train.deterministic");
     refused("--train.micro_batch=0", "config.range", "train.micro_batch = 0");
     refused("--train.device=tpu", "config.word",
             "train.device = tpu, allowed is auto, cpu or cuda");

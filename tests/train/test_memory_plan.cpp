@@ -121,6 +121,32 @@ TEST_CASE("memory plan: every remedy is smaller than the plan, the text names ev
     }
 }
 
+TEST_CASE("memory plan: cuDNN's workspace is an estimate until it is known, and can be avoided") {
+    MemoryRequest r = request_for("gpt2-124m", "h200");
+    const MemoryPlan without = plan_memory(r);
+    r.activations.dtype = DType::bf16;
+    r.activations.attention = AttentionMethod::cudnn;
+    MemoryPlan plan = plan_memory(r);
+    // For each of 4 x 12 heads 256 x 256 of bf16 and 256 fp32 sums, and what forward takes.
+    const std::int64_t bytes = 48 * 256 * 256 * 2 + 48 * 256 * 4 + 256;
+    CHECK(bytes_of(plan, "cuDNN workspace (estimate)") == bytes);
+    CHECK(bytes_of(without, "cuDNN workspace (estimate)") == 0);
+    const std::int64_t exact = plan.exact_bytes();
+    const std::int64_t device = plan.device_bytes();
+    plan.set_cudnn_workspace(bytes - 100);
+    CHECK(bytes_of(plan, "cuDNN workspace (estimate)") == 0);
+    CHECK(bytes_of(plan, "cuDNN workspace") == bytes - 100);
+    CHECK(plan.exact_bytes() == exact + bytes - 100);
+    CHECK(plan.device_bytes() == device - 100);
+
+    r.activations.T = r.loader.seq_len = 1024;  // (T, T) per head is more than fp32 sums of dq
+    std::string changes;
+    for (const MemoryRemedy& remedy : memory_remedies(r))
+        changes += remedy.change + "\n";
+    CHECK(changes.find("train.deterministic = false") != std::string::npos);
+    CHECK(changes.find("model.attention = auto") != std::string::npos);
+}
+
 TEST_CASE("memory plan: saving weights needs one transposed tensor twice, not the model") {
     const MemoryPlan plan = plan_memory(request_for("gpt2-124m", "cpu"));
     CHECK(plan.staging_bytes == 2 * 4 * 768 * 3072);

@@ -299,6 +299,13 @@ TEST_CASE("trainer: what cannot work is refused before the first step, with numb
     check_refused(config, "train_000.bin");
 
     config = scratch.config("run");
+    config.model.attention = TrainConfig::Model::Attention::own;
+    check_refused(config, "model.attention = own: flash attention needs CUDA");
+    check_refused(config, "on cpu in f32 with head size 32");
+    config.model.attention = TrainConfig::Model::Attention::cudnn;
+    check_refused(config, "model.attention = cudnn: cuDNN's attention needs CUDA and bf16");
+
+    config = scratch.config("run");
     config.train.seq_len = 300;
     config.data.val = "";
     config.train.micro_batch = 1;
