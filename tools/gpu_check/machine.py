@@ -84,6 +84,15 @@ def cublas_version(path: str) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+def runtime_version(path: str) -> str:
+    number = ctypes.c_int(0)
+    try:
+        ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as error:
+        return f"unknown ({error})"
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
 def versions(library: Path, environment: dict[str, str], python: str) -> dict[str, Any]:
     libraries = loaded_libraries(library, environment)
     found: dict[str, Any] = {"os": platform.platform(), "libraries": {
@@ -91,6 +100,8 @@ def versions(library: Path, environment: dict[str, str], python: str) -> dict[st
     for name, path in libraries.items():
         if name.startswith("libcublasLt") and path:
             found["cublasLt"] = cublas_version(path)
+        if name.startswith("libcudart") and path:
+            found["cuda_runtime"] = runtime_version(path)
     done = subprocess.run([python, "-c", TORCH_VERSIONS], capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
     found.update(json.loads(lines[-1]) if done.returncode == 0 and lines else {"torch": "none"})
