@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,10 +76,13 @@ def test_every_kernel_test_with_cuda_cases_is_sanitized() -> None:
     assert with_cuda - others == set(part_sanitize.FILES)
 
 
-def test_racechecks_one_flash_case_exists() -> None:
-    text = (ROOT / "tests/kernels/test_attention_flash.cpp").read_text()
-    assert text.count(part_sanitize.SMALL_FLASH.removesuffix("*")) == 1
-    assert "," not in part_sanitize.SMALL_FLASH + "".join(part_sanitize.LARGE)
+def test_every_filter_of_the_sanitizers_names_a_case() -> None:
+    names = []
+    for path in (ROOT / "tests/kernels").glob("test_*.cpp"):
+        names += re.findall(r'TEST_CASE\(\s*"([^"]+)"', path.read_text())
+    for pattern in (part_sanitize.SMALL_FLASH, *part_sanitize.LARGE):
+        assert "," not in pattern  # which separates filters
+        assert fnmatch.filter(names, pattern), pattern
 
 
 def test_packed_programs_are_those_that_the_parts_start() -> None:
