@@ -5,6 +5,7 @@
 #include "engine/train/cli.h"
 #include "engine/train/console.h"
 #include "engine/train/launch.h"
+#include "engine/train/stop_signal.h"
 #include "engine/train/trainer.h"
 #include "kernels/blas.h"
 #include "tools/main.h"
@@ -35,6 +36,7 @@ int plan(const TrainConfig& config) {
 }
 
 int train(const TrainConfig& config) {
+    block_stop_signals();  // before the threads of OpenBLAS and OpenMP are made
     require_single_rank(read_launcher());
     set_threads(config);
     blas::verify();

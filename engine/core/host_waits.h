@@ -1,5 +1,5 @@
-// How often the host has waited for a Context's device: context.object<HostWaits>(). Tests count with
-// it that a training step waits for nothing but the results it reads late.
+// How often the host has waited for a Context's device: context.object<HostWaits>(). Tests count
+// with it that a training step waits for nothing but the results it reads late.
 #pragma once
 
 #include <cstdint>

@@ -33,6 +33,19 @@ def test_a_signal_ends_the_run_after_the_step_with_its_weights(
     assert (workplace.folder / "run" / "run.lock").read_bytes() == b""
 
 
+def test_threads_of_libraries_leave_the_signal_to_the_run(workplace: Workplace) -> None:
+    """A thread that does not block it would end the process without its weights."""
+    process = workplace.start(FOREVER, "--train.threads=2", env={
+        **{name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+        "OMP_WAIT_POLICY": "passive"})
+    workplace.wait_for_steps(2, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    last = workplace.steps()[-1]["step"]
+    assert (workplace.folder / f"run/checkpoints/checkpoint-{last}/model.safetensors").exists()
+
+
 def test_a_signal_before_the_first_step_leaves_no_weights(workplace: Workplace) -> None:
     """The signal waits while it is blocked in the parent, and arrives before anything else."""
     process = workplace.start(
@@ -61,6 +74,24 @@ def test_a_second_signal_ends_the_process_at_once(workplace: Workplace) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == -signal.SIGTERM
+
+
+def test_a_second_signal_within_one_step_ends_the_process_at_once(workplace: Workplace) -> None:
+    """A step of many micro-batches takes longer than anybody's patience."""
+    process = workplace.start(FOREVER, "--train.micro_batch=1", "--train.global_batch=180",
+                              "--train.seq_len=32", "--model.hf=", "--model.init=scratch",
+                              "--model.preset=gpt2-124m", "--sample.tokens=0")
+    log = workplace.folder / "run" / "rank_0000.log"
+    wait_until(lambda: log.exists() and "weights: random" in log.read_text())
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)  # as one with the first
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGTERM
+    assert workplace.steps() == []
 
 
 def test_a_killed_run_is_taken_over_with_a_word(workplace: Workplace) -> None:
