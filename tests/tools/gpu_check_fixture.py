@@ -90,13 +90,20 @@ class Pack:
                  "path = pathlib.Path(sys.argv[sys.argv.index('--json') + 1])\n"
                  f"path.write_text({json.dumps({'faults': faults})!r})\n")
 
-    def run(self, *arguments: str, **behaviour: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-        environment = {
+    def environment(self, behaviour: dict[str, Any]) -> dict[str, str]:
+        return {
             **os.environ, "PATH": f"{self.path}:{os.environ['PATH']}", "PYTHON": sys.executable,
             "FAKE_GPU": json.dumps({name.replace("__", "-"): b for name, b in behaviour.items()})}
+
+    def run(self, *arguments: str, **behaviour: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.root / "tools/gpu_check.sh"), *arguments], capture_output=True, text=True,
-            timeout=120, env=environment)
+            timeout=120, env=self.environment(behaviour))
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [str(self.root / "tools/gpu_check.sh"), *arguments], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env=self.environment({}))
 
     def results(self) -> dict[str, Any]:
         return json.loads((self.root / "bench/results/h200.json").read_text())

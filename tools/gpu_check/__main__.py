@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import shutil
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +109,38 @@ def run_parts(names: list[str], arguments: argparse.Namespace) -> bool:
         results.merge(file, gpu["name"], name, unfinished)
         begin = time.monotonic()
         run_part(name, check)
-        results.merge(file, gpu["name"], name, entry_of(check, base, time.monotonic() - begin))
         outcome[name] = check
+        try:
+            results.merge(file, gpu["name"], name, entry_of(check, base, time.monotonic() - begin))
+        except OSError as error:  # what was measured is still printed
+            check.problem(f"the outcome cannot be written to {file}: {error}")
     print_table(outcome)
     print(f"written to {file}")
     return all(check.passed for check in outcome.values())
 
 
+@contextlib.contextmanager
+def alone_in(*folders: Path) -> Iterator[None]:
+    """Holds the folders; two runs would also share the GPU and spoil each other's figures."""
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            try:
+                stack.enter_context(results.locked(folder))
+            except BlockingIOError:
+                sys.exit(f"error: another gpu_check.sh is at work in {folder}; wait for its end")
+        yield
+
+
 def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # as an exception, which ends what was started
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        work_on(parse_arguments())
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/gpu_check.sh", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"one or more of {', '.join(RUN)}; none: all")
@@ -129,21 +156,27 @@ def main() -> None:
     parser.add_argument("--stale", action="store_true",
                         help="run nothing: say which results are older than their sources")
     arguments = parser.parse_args()
-    if arguments.report:
-        return report.write()
-    if arguments.stale:
-        print("\n".join(stale.lines()))
-        return
-    arguments.work, arguments.results = arguments.work.resolve(), arguments.results.resolve()
-    if arguments.merge:
-        for other in arguments.merge:
-            taken = results.merge_file(arguments.results / other.name, other)
-            print(f"{other}: took over {', '.join(taken) or 'nothing'}")
-        return
     unknown = [part for part in arguments.parts if part not in RUN]
     if unknown:
         parser.error(f"no part {', '.join(unknown)}; the parts are {', '.join(RUN)}")
-    sys.exit(0 if run_parts(arguments.parts or list(RUN), arguments) else 1)
+    arguments.work, arguments.results = arguments.work.resolve(), arguments.results.resolve()
+    return arguments
+
+
+def work_on(arguments: argparse.Namespace) -> None:
+    if arguments.report:
+        report.write()
+    elif arguments.stale:
+        print("\n".join(stale.lines()))
+    elif arguments.merge:
+        with alone_in(arguments.results):
+            for other in arguments.merge:
+                taken = results.merge_file(arguments.results / other.name, other)
+                print(f"{other}: took over {', '.join(taken) or 'nothing'}")
+    else:
+        with alone_in(arguments.work, arguments.results):
+            passed = run_parts(arguments.parts or list(RUN), arguments)
+        sys.exit(0 if passed else 1)
 
 
 if __name__ == "__main__":

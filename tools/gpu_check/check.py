@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ class Bar:
     is_at_most: bool = False
 
     @property
-    def passed(self) -> bool:  # False for NaN
+    def passed(self) -> bool:  # False for NaN and infinity, which nobody measured
+        if not (math.isfinite(self.value) and math.isfinite(self.limit)):
+            return False
         return self.value <= self.limit if self.is_at_most else self.value >= self.limit
 
     def text(self) -> str:
@@ -29,7 +32,7 @@ class Bar:
         line = f"{self.what}: {self.value:.6g} {self.unit}, {wanted}"
         if self.passed:
             return line
-        if self.limit == 0 or self.value != self.value:
+        if self.limit == 0 or not (math.isfinite(self.value) and math.isfinite(self.limit)):
             return f"{line} (missed)"
         off = abs(self.value / self.limit - 1) * 100
         return f"{line} ({off:.3g} % {'over' if self.is_at_most else 'short'})"

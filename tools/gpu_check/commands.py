@@ -39,8 +39,19 @@ class Done:
         found = []
         for line in self.output.splitlines():
             if line.startswith("{"):
-                found.append(json.loads(line))
+                try:
+                    found.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise CommandError(f"{self.command} printed a line that is no JSON ({error}): "
+                                       f"{line[:100]}") from error
         return found
+
+    def last_json(self) -> dict[str, Any]:
+        found = self.json_lines()
+        if not found:
+            raise CommandError(f"{self.command} {self.ended} without a line of JSON: "
+                               f"{self.last_lines() or '(it printed nothing)'}")
+        return found[-1]
 
 
 class Commands:
@@ -51,10 +62,27 @@ class Commands:
         self.environment = environment or {}  # of the engine's programs, not of Python's
         self.lines: list[str] = []  # the commands, as one would type them
         self._lock = threading.Lock()
+        self._is_stopped = False
         self._deadline = time.monotonic() + seconds
 
     def seconds_left(self) -> float:
-        return self._deadline - time.monotonic()
+        return 0.0 if self._is_stopped else self._deadline - time.monotonic()
+
+    def _wait(self, process: subprocess.Popen[bytes], seconds: float) -> int:
+        """The exit status; -1 when it was stopped. Never leaves the program behind."""
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                left = min(end - time.monotonic(), self.seconds_left())
+                try:
+                    return process.wait(timeout=max(0.0, min(left, 0.2)))
+                except subprocess.TimeoutExpired:
+                    if left <= 0:
+                        return -1
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def run(self, command: list[str], *, seconds: float = 1e9,
             environment: dict[str, str] | None = None, log: str = "") -> Done:
@@ -74,16 +102,14 @@ class Commands:
         name = log or Path(command[command[0] == self.python]).name
         path = self.work / f"{number:02}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.log"
         with open(path, "wb") as out:
-            process = subprocess.Popen(
-                command, cwd=self.work, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, **libraries, **own})
             try:
-                status = process.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                status = -1
+                process = subprocess.Popen(
+                    command, cwd=self.work, stdin=subprocess.DEVNULL, stdout=out,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                    env={**os.environ, **libraries, **own})
+            except OSError as error:
+                raise CommandError(f"{typed} cannot be started: {error}") from error
+            status = self._wait(process, limit)
         return Done(typed, status, path.read_text(errors="replace"), time.monotonic() - begin)
 
     def must(self, command: list[str], **keywords: Any) -> Done:
@@ -97,4 +123,8 @@ class Commands:
     def at_once(self, calls: list[dict[str, Any]], width: int) -> list[Done]:
         """Several runs (keywords of run()) beside each other, `width` at a time."""
         with ThreadPoolExecutor(width) as pool:
-            return list(pool.map(lambda keywords: self.run(**keywords), calls))
+            try:
+                return list(pool.map(lambda keywords: self.run(**keywords), calls))
+            except BaseException:  # a signal, too: the pool would wait for all of them
+                self._is_stopped = True
+                raise

@@ -24,10 +24,19 @@ print(json.dumps({"torch": torch.__version__, "torch_cuda": torch.version.cuda,
 
 def gpu() -> dict[str, str]:
     """Name, UUID, driver and limits of the first GPU, as nvidia-smi gives them."""
-    done = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader", "--id=0"],
-        check=True, capture_output=True, text=True)
-    return dict(zip(QUERY.split(","), (field.strip() for field in done.stdout.split(","))))
+    command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise ValueError(f"nvidia-smi cannot be started ({error}): a GPU and its driver are "
+                         "needed") from error
+    names = QUERY.split(",")
+    # Only the name may hold commas.
+    fields = [field.strip() for field in done.stdout.strip().rsplit(",", len(names) - 1)]
+    if done.returncode != 0 or len(fields) != len(names) or not fields[0]:
+        said = (done.stdout + done.stderr).strip() or "(it printed nothing)"
+        raise ValueError(f"nvidia-smi ended with status {done.returncode} and named no GPU: {said}")
+    return dict(zip(names, fields))
 
 
 def loaded_libraries(library: Path, environment: dict[str, str]) -> dict[str, str]:

@@ -47,7 +47,7 @@ def run_torch(check: Check, size: str, batch: int, micro_steps: int, steps: int)
         *check.script("bench/torch_gpt2.py"), f"--size={size}", f"--batch={batch}",
         f"--seq-len={SEQUENCE}", f"--micro-steps={micro_steps}", f"--warm-up={WARM_UP}",
         f"--steps={steps}"], log="torch_gpt2")
-    return done.json_lines()[-1]
+    return done.last_json()
 
 
 def torch_memory(torch: dict[str, Any]) -> float:
@@ -75,8 +75,9 @@ def explain_step(check: Check, run: training.Training) -> None:
                          "--seconds=0.2", f"--json={out}"])
     roof = json.loads(out.read_text())["roof"]
     check.data["step"] = step_floor.explain(run.profile(), roof)
+    # Below zero: time was counted twice, which explains nothing either.
     check.at_most("part of a step that is not explained",
-                  check.data["step"]["unexplained_percent"], 5, "%")
+                  abs(check.data["step"]["unexplained_percent"]), 5, "%")
 
 
 def run(check: Check) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,19 @@ def golden_check(check: Check, folder: str, precision: str) -> dict[str, dict[st
 
 
 def worst_of(errors: dict[str, float]) -> dict[str, float]:
-    """The errors, with each series of steps replaced by its largest."""
+    """The errors, with each series of steps replaced by its largest; NaN is the worst there is."""
     worst: dict[str, float] = {}
     for what, error in errors.items():
         name = next((f"{s}, worst step" for s in SERIES if what.startswith(s)), what)
-        worst[name] = max(worst.get(name, 0.0), error)
+        worst[name] = max(worst.get(name, 0.0), math.inf if math.isnan(error) else error)
     return worst
+
+
+def ratio_of(ours: float, theirs: float) -> float:
+    """How many times their error ours is. NaN, which meets no bar, where that says nothing."""
+    if not math.isfinite(theirs):
+        return math.nan
+    return ours / theirs if theirs > 0 else math.inf if ours > 0 else 0.0
 
 
 def compare_bf16(check: Check, ours: dict[str, dict[str, float]]) -> None:
@@ -57,9 +65,10 @@ def compare_bf16(check: Check, ours: dict[str, dict[str, float]]) -> None:
     if own.keys() != theirs.keys():
         check.problem("golden_check and bench/torch_golden.py name other quantities: "
                       f"{sorted(own.keys() ^ theirs.keys())[:5]}")
-    ratios = {what: own[what] / theirs[what] for what in own.keys() & theirs.keys()}
+    ratios = {what: ratio_of(own[what], theirs[what]) for what in own.keys() & theirs.keys()}
     check.data["bf16_ratios"] = ratios
-    for what, ratio in sorted(ratios.items(), key=lambda item: -item[1])[:3]:
+    worst = sorted(ratios.items(), key=lambda item: -math.inf if math.isnan(item[1]) else -item[1])
+    for what, ratio in worst[:3]:
         check.at_most(f"bf16 error of PyTorch's (pure bf16): {what}", ratio, 2, "times")
 
 
@@ -101,7 +110,7 @@ def export(check: Check, run: training.Training) -> None:
         f"--window={window}",
         "--tokens", str(check.root / "datasets/python-stdlib/shards/val_000.bin")],
         environment={"TQDM_DISABLE": "1"})
-    theirs = done.json_lines()[-1]
+    theirs = done.last_json()
     lines = golden_check(check, "transformers", "fp32")
     check.data["export"] = {"transformers": theirs, "lines": lines}
     if "logits" in lines:

@@ -23,7 +23,10 @@ def lines(root: Path = sources.ROOT) -> list[str]:
     hashes = sources.hashes(root)
     found = []
     for path in sorted((root / "bench/results").glob("*.json")):
-        parts = results.read(path)["parts"]
-        for name, now in hashes.items():
-            found.append(f"{path.name} {name}: {state_of(parts.get(name), now)}")
+        try:
+            parts = results.read(path)["parts"]
+            found += [f"{path.name} {name}: {state_of(parts.get(name), now)}"
+                      for name, now in hashes.items()]
+        except (ValueError, KeyError, TypeError) as error:
+            found.append(f"{path.name}: CANNOT BE READ: {type(error).__name__}: {error}")
     return found or ["bench/results holds no results"]
