@@ -215,6 +215,19 @@ def test_a_full_disk_gives_one_message_and_leaves_nothing(tmp_path: Path) -> Non
     assert "cannot write" in message and "bytes free there" in message
 
 
+def test_a_report_that_cannot_be_printed_says_that_the_output_is_there(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", ["text"])
+    command = [sys.executable, ROOT / "tools/prepare_data.py", "--jobs", "1", "--input", source,
+               "--tokenizer", "bytes", "--out", tmp_path / "out", *NO_SPLIT]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(list(map(str, command)), stdout=full, stderr=subprocess.PIPE,
+                              text=True)
+    assert done.returncode == 1
+    assert done.stderr == (f"prepare_data: {tmp_path}/out is complete, but its report cannot be "
+                           "printed: No space left on device\n")
+    assert (tmp_path / "out/dataset.json").exists()
+
+
 def start_long_run(
     tmp_path: Path, jobs: str, start_new_session: bool = False
 ) -> subprocess.Popen[str]:

@@ -198,7 +198,12 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         options = parse_options(arguments)
-        print(report(prepare(options), options))
+        text = report(prepare(options), options)
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            raise DataError(f"{options.out} is complete, but its report cannot be printed: "
+                            f"{os.strerror(error.errno or 0)}") from error
     except DataError as error:
         print(f"prepare_data: {error}", file=sys.stderr)
         return 1
