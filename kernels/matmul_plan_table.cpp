@@ -1,5 +1,6 @@
 #include "kernels/matmul_plan_table.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <iterator>
 #include <sstream>
@@ -13,6 +14,15 @@ constexpr const char* kPassNames[] = {"forward", "dgrad", "wgrad"};
 constexpr const char* kEpilogueNames[] = {"none", "bias", "gelu", "gelu_bias", "dgelu"};
 constexpr std::size_t kWordDigits = 16;
 
+// For a message, whatever the file holds: at most 100 characters, unprintable ones as "?".
+std::string shown(const std::string& line) {
+    constexpr std::size_t kMost = 100;
+    std::string text = line.substr(0, kMost);
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    return line.size() > kMost ? str(text, "... (", line.size(), " bytes)") : text;
+}
+
 template <class Names>
 int index_of(const Names& names, const std::string& name, const std::string& line) {
     int index = 0;
@@ -20,7 +30,7 @@ int index_of(const Names& names, const std::string& name, const std::string& lin
         if (name == candidate) return index;
         ++index;
     }
-    fail("matmul.plan_format", "matmul plans: \"", name, "\" in the line \"", line,
+    fail("matmul.plan_format", "matmul plans: \"", shown(name), "\" in the line \"", shown(line),
          "\" is unknown; tune again");
 }
 
@@ -46,7 +56,7 @@ std::pair<MatmulKey, MatmulChoice> parse_line(const std::string& line) {
     std::string more;
     const bool is_whole = !in.fail() && !(in >> more) && head == "plan" && equals == "=" &&
                           (mode == "add" || mode == "set") && parse_algorithm(algorithm, &choice);
-    ENSURE(is_whole, "matmul.plan_format", "matmul plans: cannot read the line \"", line,
+    ENSURE(is_whole, "matmul.plan_format", "matmul plans: cannot read the line \"", shown(line),
            "\"; tune again");
     key.pass = static_cast<MatmulPass>(index_of(kPassNames, pass, line));
     key.epilogue = static_cast<MatmulEpilogue>(index_of(kEpilogueNames, epilogue, line));
@@ -57,7 +67,8 @@ std::pair<MatmulKey, MatmulChoice> parse_line(const std::string& line) {
     const bool is_possible = is_float(key.operand) && is_float(key.result) &&
                              (a == 2 || a == 4 || a == 8 || a == 16) && key.N > 0 && key.C > 0 &&
                              key.OC > 0 && choice.us >= 0.0;
-    ENSURE(is_possible, "matmul.plan_format", "matmul plans: no matmul has the line \"", line,
+    ENSURE(is_possible, "matmul.plan_format", "matmul plans: no matmul has the line \"",
+           shown(line),
            "\": types are f32 or bf16, alignments 2, 4, 8 or 16, sizes above 0; tune again");
     key.accumulate = mode == "add";
     choice.is_chosen = true;
@@ -94,18 +105,18 @@ MatmulChoices parse_matmul_plans(const MatmulOrigin& origin, const std::string& 
     std::istringstream in(text);
     std::string line;
     std::getline(in, line);
-    ENSURE(line == kFormatLine, "matmul.plan_format", "matmul plans: the first line is \"", line,
-           "\", must be \"", kFormatLine, "\"; tune again");
+    ENSURE(line == kFormatLine, "matmul.plan_format", "matmul plans: the first line is \"",
+           shown(line), "\", must be \"", kFormatLine, "\"; tune again");
     for (const std::string& expected : {"library " + origin.library, "gpu " + origin.gpu}) {
         std::getline(in, line);
-        ENSURE(line == expected, "matmul.plan_device", "matmul plans: made with \"", line,
+        ENSURE(line == expected, "matmul.plan_device", "matmul plans: made with \"", shown(line),
                "\", this run has \"", expected, "\"; tune again (bits may differ)");
     }
     MatmulChoices choices;
     while (std::getline(in, line)) {
         if (line.empty()) continue;
         ENSURE(choices.insert(parse_line(line)).second, "matmul.plan_format",
-               "matmul plans: the line \"", line, "\" is there twice; tune again");
+               "matmul plans: the line \"", shown(line), "\" is there twice; tune again");
     }
     return choices;
 }

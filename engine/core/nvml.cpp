@@ -1,5 +1,6 @@
 #include "engine/core/nvml.h"
 
+#include <algorithm>
 #include <dlfcn.h>
 #include <fstream>
 #include <unistd.h>
@@ -109,7 +110,8 @@ struct NvmlDevice::Library {
     }
 
     std::string text_of(Status status) const {
-        return error_string == nullptr ? str("error ", status) : error_string(status);
+        const char* text = error_string == nullptr ? nullptr : error_string(status);
+        return text == nullptr ? str("error ", status) : text;
     }
 };
 
@@ -182,15 +184,16 @@ GpuSample NvmlDevice::sample() const {
 std::vector<GpuProcess> NvmlDevice::processes() const {
     if (library_->processes == nullptr) return {};
     // The library says how many there are when the space does not suffice; more may come meanwhile.
+    constexpr unsigned kMost = 1 << 16;  // whatever a broken library says
     std::vector<ProcessInfo> infos(64);
     unsigned count = 0;
     Status status = kInsufficientSize;
     for (int attempt = 0; attempt < 3 && status == kInsufficientSize; ++attempt) {
-        if (count > infos.size()) infos.resize(2 * static_cast<std::size_t>(count));
+        if (count > infos.size()) infos.resize(2 * std::size_t{std::min(count, kMost)});
         count = static_cast<unsigned>(infos.size());
         status = library_->processes(device_, &count, infos.data());
     }
-    if (status != kSuccess) return {};
+    if (status != kSuccess || count > infos.size()) return {};
     std::vector<GpuProcess> processes;
     for (unsigned i = 0; i < count; ++i) {
         GpuProcess process{infos[i].pid, name_of_process(infos[i].pid), std::nullopt};

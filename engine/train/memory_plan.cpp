@@ -281,11 +281,13 @@ void require_fits(const MemoryRequest& request, const MemoryPlan& plan) {
         remedies += str("\n  ", remedy.change, ": ", format_bytes(remedy.device_bytes));
     }
     if (peak_bytes <= request.target.total_bytes) {
-        fail("memory.device_busy", "memory: the plan needs ", format_bytes(peak_bytes), " (",
-             peak_bytes, " bytes), which ", request.target.name, " has, but only ",
-             describe_gpu_memory(free_bytes, request.target.total_bytes, request.target.processes),
-             ". End them, choose another device with CUDA_VISIBLE_DEVICES, or, in this order:",
-             remedies);
+        fail(
+            "memory.device_busy", "memory: the plan needs ", format_bytes(peak_bytes), " (",
+            peak_bytes, " bytes), which ", request.target.name, " has, but only ",
+            describe_gpu_memory(free_bytes, request.target.total_bytes, request.target.processes),
+            ". Wait until it is free, choose another device with CUDA_VISIBLE_DEVICES, or, in this "
+            "order:",
+            remedies);
     }
     fail("memory.plan_too_large", "memory: the plan needs ", format_bytes(peak_bytes), " (",
          peak_bytes, " bytes), ", request.target.name, " has ",

@@ -29,8 +29,8 @@ Tensor random_batch(Stream stream, const WarmUp& parts) {
     return ids.view({parts.decoder.options().B, parts.decoder.options().T});
 }
 
-// Whether the text is of this GPU model and cuBLASLt; says so when it is not.
-bool import_plans(Stream stream, const std::string& path, Log& log) {
+// A text of another GPU model or cuBLASLt is left aside with a warning.
+void import_plans(Stream stream, const std::string& path, Log& log) {
     try {
         matmul_import_plans(stream, read_text_file(path));
     } catch (const Error& error) {
@@ -38,10 +38,9 @@ bool import_plans(Stream stream, const std::string& path, Log& log) {
         log.warning(str("train.matmul_plans = ", path, ": ", error.what(),
                         ". They are timed again; this run's bits may differ from those of the run "
                         "that wrote them"));
-        return false;
+        return;
     }
     log.info(str("matmul algorithms: taken from ", path));
-    return true;
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ int nvmlShutdown() {
     return 0;
 }
 const char* nvmlErrorString(int status) {
+    if (values().count("error text missing") != 0) return nullptr;
     return status == kNotFound ? "Not Found" : "Driver Not Loaded";
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
@@ -106,6 +107,10 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
     if (device != &device_marker) return kInvalidArgument;
     const unsigned space = *count;
     *count = static_cast<unsigned>(processes().size());
+    if (const auto claim = values().find("processes claimed"); claim != values().end()) {
+        *count = static_cast<unsigned>(claim->second);
+        return static_cast<int>(values()["processes status"]);
+    }
     if (space < *count) return kInsufficientSize;
     for (unsigned i = 0; i < *count; ++i)
         out[i] = processes()[i];

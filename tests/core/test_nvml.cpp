@@ -66,6 +66,9 @@ TEST_CASE(
     fake.set("init fails", 9);
     CHECK(NvmlDevice::open("0000:3B:00.0", &problem, FakeNvml::path()) == nullptr);
     CHECK(problem.find("nvmlInit_v2: Driver Not Loaded") != std::string::npos);
+    fake.set("error text missing", 1);
+    CHECK(NvmlDevice::open("0000:3B:00.0", &problem, FakeNvml::path()) == nullptr);
+    CHECK(problem.find("nvmlInit_v2: error 9") != std::string::npos);
     CHECK(fake.get("shutdown calls") == 1);
 }
 
@@ -91,6 +94,15 @@ TEST_CASE("nvml: processes come with pid, name and bytes, however many there are
     CHECK(processes[1].name == "");
     CHECK_FALSE(processes[1].used_bytes);
     CHECK(processes[201].pid == 4194306 + 199);
+}
+
+TEST_CASE("nvml: a library that claims more processes than it lists is not believed") {
+    for (const int status : {0, 7}) {
+        FakeNvml fake;
+        fake.set("processes claimed", 0xffffffffLL);
+        fake.set("processes status", status);
+        CHECK(open_fake()->processes().empty());
+    }
 }
 
 TEST_CASE("nvml: the text names the other processes and leaves out this one") {

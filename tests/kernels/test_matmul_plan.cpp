@@ -92,6 +92,9 @@ TEST_CASE("matmul_plan: a text of another GPU or library, or a damaged one, is r
                          doctest::Contains("\"library cublasLt 1\""), Error);
     CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, "plans\n"),
                          doctest::Contains("the first line is \"plans\", must be"), Error);
+    const std::string shown = "\"?[2J?" + std::string(95, 'x') + "... (5005 bytes)\", must";
+    CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, "\x1b[2J\xff" + std::string(5000, 'x') + "\n"),
+                         doctest::Contains(shown.c_str()), Error);
     CHECK_THROWS_WITH_AS(parse_matmul_plans(kOrigin, text + "plan forward none bf16\n"),
                          doctest::Contains("cannot read the line \"plan forward none bf16\""),
                          Error);
