@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import signal
@@ -175,6 +176,23 @@ def test_an_outcome_that_cannot_be_written_is_printed_and_is_no_pass(pack: Pack)
     assert "No space left on device" in done.stdout
     assert pack.entry("faults")["problems"] == ["the part did not come to its end"]
     assert not list((pack.root / "bench/results").glob("*.partial"))
+
+
+def test_a_folder_is_held_by_one_and_free_afterwards(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with results.locked(tmp_path / "new"):
+        with pytest.raises(BlockingIOError), results.locked(tmp_path / "new"):
+            pass
+    with results.locked(tmp_path / "new"):
+        pass
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(results.fcntl, "flock", refuse)
+    with pytest.raises(ValueError, match="new cannot be locked .*; name --work and --results on"):
+        with results.locked(tmp_path / "new"):
+            pass
 
 
 def test_a_program_that_outlives_its_time_is_killed_with_its_children(tmp_path: Path) -> None:

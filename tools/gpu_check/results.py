@@ -54,7 +54,13 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as error:  # some network file systems
+            raise ValueError(f"{folder} cannot be locked ({error}); name --work and --results on "
+                             "another disk") from error
         yield
     finally:
         os.close(handle)
