@@ -29,7 +29,7 @@ LIMIT_MIB=64
 build() {
     local folder="build/gpu/$1" architectures="$2" limit="$3"
     shift 3
-    cmake --preset cuda -B "$folder" "-DINGOT_NVCC=$(find_nvcc)" -DINGOT_OPENBLAS=OFF \
+    cmake --preset cuda -B "$folder" "-DINGOT_NVCC=$(find_nvcc)" -DINGOT_OPENBLAS=OFF -DINGOT_CUDNN=ON \
         "-DINGOT_CUDA_ARCHITECTURES=$architectures" "-DINGOT_SHARED_MEMORY_LIMIT=$limit" >/dev/null
     cmake --build "$folder" --parallel "${JOBS:-$(nproc)}" --target "$@"
 }

@@ -205,6 +205,16 @@ def test_a_wrong_part_is_named_with_those_that_exist(pack: Pack) -> None:
     assert f"no part speed; the parts are {', '.join(PARTS)}" in done.stderr
 
 
+def test_a_machine_without_a_gpu_or_a_build_is_told_what_to_do(pack: Pack) -> None:
+    (pack.path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    done = pack.run("tests")
+    assert done.returncode == 1 and "named no GPU" in done.stderr
+    assert not (pack.root / "bench/results/h200.json").exists()
+    (pack.root / "bin/libingot.so").unlink()
+    assert "run this in a folder made by tools/gpu_pack.sh, or run make build" in (
+        pack.run("tests").stderr)
+
+
 def test_results_of_another_folder_are_merged_by_date(pack: Pack, tmp_path: Path) -> None:
     pack.run("kernels", "--results", str(tmp_path / "out"))
     assert not (pack.root / "bench/results/h200.json").exists()
