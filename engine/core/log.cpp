@@ -39,6 +39,8 @@ Log::~Log() {
 void Log::open_file(const std::string& path) {
     const std::lock_guard<std::mutex> guard(mutex_);
     file_ = AppendFile(path, AppendFile::Open::append);
+    const std::string lines = std::exchange(early_lines_, "");
+    if (!lines.empty()) file_.append(lines);
 }
 
 void Log::info(const std::string& text) {
@@ -61,7 +63,6 @@ void Log::detail(const std::string& text) {
 void Log::raw(const std::string& text) {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (rank_ == 0) to_console(text);
-    if (!file_.is_open()) return;
     const std::string all = std::exchange(raw_rest_, "") + text;
     const std::size_t lines_end = all.rfind('\n') + 1;  // 0 when there is no line end
     if (lines_end > 0) to_file("raw", all.substr(0, lines_end));
@@ -87,9 +88,14 @@ void Log::to_console(const std::string& text) {
 }
 
 void Log::to_file(const char* level, const std::string& text) {
-    if (!file_.is_open()) return;
     const std::string rest = std::exchange(raw_rest_, "");
-    file_.append((rest.empty() ? "" : with_prefix("raw", rest)) + with_prefix(level, text));
+    const std::string lines =
+        (rest.empty() ? "" : with_prefix("raw", rest)) + with_prefix(level, text);
+    if (file_.is_open()) {
+        file_.append(lines);
+    } else {
+        early_lines_ += lines;
+    }
 }
 
 }  // namespace ingot

@@ -18,7 +18,7 @@ class Log {
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
 
-    // Opens (appends to) the rank's log file. Lines before this call are not in it.
+    // Opens (appends to) the rank's log file. Lines of before, kept until now, come first.
     void open_file(const std::string& path);
 
     void info(const std::string& text);     // rank 0: console; all: file
@@ -40,7 +40,8 @@ class Log {
     int rank_;
     std::FILE* console_;
     AppendFile file_;
-    std::string raw_rest_;  // of raw(), behind the last line end
+    std::string early_lines_;  // for the file, until it is open
+    std::string raw_rest_;     // of raw(), behind the last line end
     std::mutex mutex_;
 };
 

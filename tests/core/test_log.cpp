@@ -83,6 +83,21 @@ TEST_CASE("log: text that comes in pieces is whole lines in the file, in the ord
                                                              "raw time"});
 }
 
+TEST_CASE("log: what was said before the file is open comes first in it, once") {
+    const TempFolder folder;
+    const std::string path = folder / "rank";
+    Log log;
+    log.info("train.steps = auto: 5");
+    log.warning("slow");
+    log.raw("a\nb");
+    log.open_file(path);
+    log.info("step 1");
+    log.open_file(path);
+    CHECK(lines_after_time(path) == std::vector<std::string>{"info train.steps = auto: 5",
+                                                             "warning slow", "raw a", "raw b",
+                                                             "info step 1"});
+}
+
 TEST_CASE("log: without a console and a file nothing happens") {
     Log log;
     log.info("x");

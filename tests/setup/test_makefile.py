@@ -27,6 +27,8 @@ def clone(machine):
         machine.fake(name, "", machine.shelf)
     for name in ("requirements.txt", "requirements-test.txt"):
         machine.put(f"repo/tools/{name}", "# of the test\n")
+    # This clone has no sources whose age could be told.
+    machine.fake("gpu_check.sh", 'echo "h200.json: tests: older"', machine.repo / "tools")
     (machine.bin / "make").unlink()
     (machine.bin / "make").symlink_to("/usr/bin/make")
     return machine
@@ -96,6 +98,8 @@ def test_ci_runs_every_stage_and_counts_the_tests(clone):
     assert done.stdout.splitlines()[-1] == "24 passed, 0 failed"
     presets = [call.split()[2] for call in clone.calls("cmake") if "--preset" in call]
     assert presets == ["cpu", "cpu-asan", "cpu-gcc11"]
+    assert clone.calls("gpu_check.sh") == ["gpu_check.sh --stale"]
+    assert "h200.json: tests: older" in done.stdout
     assert "a.h" in clone.calls("clang-format-14")[-1]
 
 
