@@ -28,6 +28,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def ends(pid: int) -> bool:
+    """Whether a process that was killed ends: a signal takes its time on a busy machine."""
+    end = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
 def wait_for(path: Path) -> str:
     """The text of a file that another process writes."""
     end = time.monotonic() + 30
@@ -159,7 +167,7 @@ def test_a_signal_ends_the_programs_too_and_leaves_no_stale_pass(
     assert second.returncode == 1 and "another gpu_check.sh is at work in" in second.stderr
     process.send_signal(number)
     assert process.wait(timeout=30) == 128 + number
-    assert not is_running(pid)
+    assert ends(pid)
     assert pack.entry("tests")["problems"] == ["the part did not come to its end"]
     assert pack.run("kernels").returncode == 0
 
@@ -199,4 +207,4 @@ def test_a_program_that_outlives_its_time_is_killed_with_its_children(tmp_path: 
     commands = Commands(tmp_path, 60)
     done = commands.run(["/bin/sh", "-c", "sleep 60 & echo $! > pid; wait"], seconds=0.5)
     assert done.status == -1 and done.seconds < 10
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
