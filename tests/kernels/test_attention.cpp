@@ -9,6 +9,7 @@
 
 #include "kernels/attention.h"
 #include "tests/support/attention_oracle.h"
+#include "tests/support/attention_tensors.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/test_sizes.h"
@@ -27,41 +28,10 @@ const Shape kShapes[] = {{1, 1, 1, 1, 8},   {2, 5, 3, 3, 16},   {1, 37, 4, 2, 24
                          {2, 64, 2, 1, 64}, {1, 65, 6, 2, 40},  {1, 131, 2, 2, 128},
                          {3, 32, 4, 4, 32}, {1, 33, 2, 1, 256}, {1, 17, 2, 1, 128}};
 
-struct Fixture {
-    Fixture(Context& context, DType dtype, Shape s, float size = 2.0F)
-        : shape(s),
-          qkv(context,
-              dtype,
-              {s.B, s.T, s.row()},
-              random_values("qkv", s.B * s.T * s.row(), -size, size)),
-          dout(context, dtype, {s.B, s.T, s.C()}, random_values("dout", s.B * s.T * s.C())),
-          out(context, dtype, {s.B, s.T, s.C()}),
-          lse(context, DType::f32, {s.B, s.NH, s.T}),
-          dqkv(context, dtype, {s.B, s.T, s.row()}),
-          scratch(context,
-                  DType::u8,
-                  {attention_backward_scratch_bytes(context.device(),
-                                                    {s.B, s.T, s.NH, s.NKV, s.HS, dtype})}) {}
+struct Fixture : AttentionTensors {
+    Fixture(Context& context, DType dtype, const Shape& s, float size = 2.0F)
+        : AttentionTensors(context, dtype, s, attention_inputs(s, size)) {}
 
-    AttentionForward forward() const {
-        return {.out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale()};
-    }
-    AttentionBackward backward() const {
-        return {.dqkv = dqkv,
-                .scratch = scratch,
-                .dout = dout,
-                .out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale()};
-    }
     void run(Stream stream) const {
         attention_forward(stream, forward());
         attention_backward(stream, backward());
@@ -70,9 +40,6 @@ struct Fixture {
         return attention_oracle(to_double(qkv.values()), to_double(dout.values()), shape,
                                 shape.scale());
     }
-
-    Shape shape;
-    TestTensor qkv, dout, out, lse, dqkv, scratch;
 };
 
 // Runs body(context, dtype, shape) for every device, dtype and shape.

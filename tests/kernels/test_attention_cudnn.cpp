@@ -7,6 +7,7 @@
 #include "kernels/attention_cudnn.h"
 #include "kernels/attention_method.h"
 #include "tests/support/attention_oracle.h"
+#include "tests/support/attention_tensors.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/test_tensor.h"
@@ -22,21 +23,9 @@ const Shape kShapes[] = {{2, 5, 3, 3, 16},   {1, 37, 4, 2, 24},   {2, 64, 2, 1, 
                          {1, 65, 6, 2, 40},  {1, 131, 2, 2, 128}, {3, 32, 4, 4, 32},
                          {2, 128, 4, 2, 64}, {1, 300, 2, 1, 64}};
 
-bool has_gpu() {
-    return test_devices().size() > 1;
-}
-
-struct Fixture {
-    Fixture(Context& context, Shape s, DType dtype = DType::bf16)
-        : shape(s),
-          qkv(context,
-              dtype,
-              {s.B, s.T, s.row()},
-              random_values("qkv", s.B * s.T * s.row(), -2.0F, 2.0F)),
-          dout(context, dtype, {s.B, s.T, s.C()}, random_values("dout", s.B * s.T * s.C())),
-          out(context, dtype, {s.B, s.T, s.C()}),
-          lse(context, DType::f32, {s.B, s.NH, s.T}),
-          dqkv(context, dtype, {s.B, s.T, s.row()}) {}
+struct Fixture : AttentionTensors {
+    Fixture(Context& context, const Shape& s, DType dtype = DType::bf16)
+        : AttentionTensors(context, dtype, s, attention_inputs(s, 2.0F), 0) {}
 
     AttentionPreparation preparation(bool deterministic) const {
         return {.method = AttentionMethod::cudnn,
@@ -45,27 +34,12 @@ struct Fixture {
                 .with_backward = true,
                 .deterministic = deterministic};
     }
-    AttentionForward forward() const {
-        return {.out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale(),
-                .method = AttentionMethod::cudnn};
-    }
+    AttentionForward forward() const { return AttentionTensors::forward(AttentionMethod::cudnn); }
     AttentionBackward backward(bool deterministic) const {
-        return {.dqkv = dqkv,
-                .scratch = Tensor{},
-                .dout = dout,
-                .out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale(),
-                .method = AttentionMethod::cudnn,
-                .deterministic = deterministic};
+        AttentionBackward args = AttentionTensors::backward(AttentionMethod::cudnn);
+        args.scratch = Tensor{};
+        args.deterministic = deterministic;
+        return args;
     }
     void run(Stream stream, bool deterministic) {
         for (TestTensor* tensor : {&out, &lse, &dqkv})
@@ -73,9 +47,6 @@ struct Fixture {
         attention_forward(stream, forward());
         attention_backward(stream, backward(deterministic));
     }
-
-    Shape shape;
-    TestTensor qkv, dout, out, lse, dqkv;
 };
 
 void check_against_float64(const Fixture& f) {

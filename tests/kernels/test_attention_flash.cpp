@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "kernels/attention_flash.h"
+#include "tests/support/attention_tensors.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/test_sizes.h"
@@ -19,24 +20,10 @@ using namespace ingot::test;
 
 namespace {
 
-struct Shape {
-    std::int64_t B, T;
-    int NH, NKV, HS;
-
-    std::int64_t row() const { return (NH + 2 * NKV) * std::int64_t{HS}; }
-    std::int64_t C() const { return std::int64_t{NH} * HS; }
-    std::int64_t work() const { return B * T * T * C(); }
-    float scale() const { return 1.0F / std::sqrt(static_cast<float>(HS)); }
-    AttentionShape attention() const { return {B, T, NH, NKV, HS, DType::bf16}; }
-    std::string text() const { return str("B", B, " T", T, " NH", NH, " NKV", NKV, " HS", HS); }
-};
+using Shape = AttentionSize;
 
 // Bytes of shared memory a block: what the card has, sm_80, sm_86 and sm_89.
 const int kLimits[] = {0, 163 * 1024, 99 * 1024};
-
-bool has_gpu() {
-    return test_devices().size() > 1;
-}
 
 struct Result {
     std::vector<std::uint8_t> out, lse, dqkv;
@@ -45,41 +32,16 @@ struct Result {
     }
 };
 
-struct Fixture {
-    Fixture(Context& context, DType dtype, Shape s, std::int64_t scratch_bytes)
-        : shape(s),
-          qkv(context,
-              dtype,
-              {s.B, s.T, s.row()},
-              rounded(random_values("qkv", s.B * s.T * s.row(), -2.5F, 2.5F), DType::bf16)),
-          dout(context,
-               dtype,
-               {s.B, s.T, s.C()},
-               rounded(random_values("dout", s.B * s.T * s.C()), DType::bf16)),
-          out(context, dtype, {s.B, s.T, s.C()}),
-          lse(context, DType::f32, {s.B, s.NH, s.T}),
-          dqkv(context, dtype, {s.B, s.T, s.row()}),
-          scratch(context, DType::u8, {std::max<std::int64_t>(scratch_bytes, 1)}) {}
+// Rounded inputs, so that the CPU sees the same in fp32.
+AttentionInputs rounded_inputs(const Shape& s) {
+    const AttentionInputs inputs = attention_inputs(s, 2.5F);
+    return {rounded(inputs.qkv, DType::bf16), rounded(inputs.dout, DType::bf16)};
+}
 
-    AttentionForward forward() const {
-        return {.out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale()};
-    }
-    AttentionBackward backward() const {
-        return {.dqkv = dqkv,
-                .scratch = scratch,
-                .dout = dout,
-                .out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = shape.NH,
-                .num_kv_heads = shape.NKV,
-                .scale = shape.scale()};
-    }
+struct Fixture : AttentionTensors {
+    Fixture(Context& context, DType dtype, const Shape& s, std::int64_t scratch_bytes)
+        : AttentionTensors(context, dtype, s, rounded_inputs(s), scratch_bytes) {}
+
     // Forward and backward from poisoned outputs.
     Result run_flash(Stream stream, int limit) {
         for (TestTensor* tensor : {&out, &lse, &dqkv, &scratch})
@@ -89,13 +51,11 @@ struct Fixture {
         scratch.bytes();  // checks the guards
         return {out.bytes(), lse.bytes(), dqkv.bytes()};
     }
-
-    Shape shape;
-    TestTensor qkv, dout, out, lse, dqkv, scratch;
 };
 
 Fixture on_gpu(Context& context, Shape s) {
-    return {context, DType::bf16, s, cuda::flash_attention_backward_scratch_bytes(s.attention())};
+    return {context, DType::bf16, s,
+            cuda::flash_attention_backward_scratch_bytes(s.attention(DType::bf16))};
 }
 
 // dq, dk or dv out of dqkv.
@@ -133,7 +93,8 @@ void check_shape(Context& cpu_context, Context& gpu_context, Shape s) {
     attention_backward(cpu_context.compute_stream(), cpu.backward());
     Fixture gpu = on_gpu(gpu_context, s);
     for (const int limit : kLimits) {
-        INFO(s.text(), ", shared memory limit ", limit);
+        INFO("B", s.B, " T", s.T, " NH", s.NH, " NKV", s.NKV, " HS", s.HS, ", shared memory limit ",
+             limit);
         const Result first = gpu.run_flash(gpu_context.compute_stream(), limit);
         check_against_cpu(gpu, cpu);
         CHECK(gpu.run_flash(gpu_context.compute_stream(), limit) == first);

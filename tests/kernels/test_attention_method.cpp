@@ -6,7 +6,7 @@
 
 #include "kernels/attention_general.h"
 #include "kernels/attention_method.h"
-#include "tests/support/attention_oracle.h"
+#include "tests/support/attention_tensors.h"
 #include "tests/support/device_matrix.h"
 #include "tests/support/test_tensor.h"
 
@@ -35,42 +35,11 @@ doctest::String refused(Method wanted, Device device, DType dtype, int head_size
     return "not refused";
 }
 
-struct Fixture {
-    explicit Fixture(Context& context, DType dtype = DType::bf16)
-        : qkv(context, dtype, {s.B, s.T, s.row()}, random_values("qkv", s.B * s.T * s.row())),
-          dout(context, dtype, {s.B, s.T, s.C()}, random_values("dout", s.B * s.T * s.C())),
-          out(context, dtype, {s.B, s.T, s.C()}),
-          lse(context, DType::f32, {s.B, s.NH, s.T}),
-          dqkv(context, dtype, {s.B, s.T, s.row()}),
-          scratch(context,
-                  DType::u8,
-                  {attention_backward_scratch_bytes(context.device(), s.attention(dtype)) + 1}) {}
+constexpr AttentionSize kSize{2, 150, 4, 2, 64};
 
-    AttentionForward forward(Method method) const {
-        return {.out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = s.NH,
-                .num_kv_heads = s.NKV,
-                .scale = s.scale(),
-                .method = method};
-    }
-    AttentionBackward backward(Method method) const {
-        return {.dqkv = dqkv,
-                .scratch = scratch,
-                .dout = dout,
-                .out = out,
-                .lse = lse,
-                .qkv = qkv,
-                .num_heads = s.NH,
-                .num_kv_heads = s.NKV,
-                .scale = s.scale(),
-                .method = method};
-    }
-
-    AttentionSize s{2, 150, 4, 2, 64};
-    TestTensor qkv, dout, out, lse, dqkv, scratch;
-};
+AttentionTensors tensors(Context& context, DType dtype = DType::bf16) {
+    return {context, dtype, kSize, attention_inputs(kSize, 1.0F)};
+}
 
 std::int64_t estimate(AttentionSize s, bool deterministic, bool with_backward = true) {
     return estimate_attention_workspace_bytes({.method = Method::cudnn,
@@ -124,7 +93,7 @@ TEST_CASE("attention method: names are those of the configuration") {
 
 TEST_CASE("attention method: the CPU refuses own and cudnn in a call and in a preparation") {
     const auto context = Context::make_cpu();
-    const Fixture f(*context);
+    const AttentionTensors f = tensors(*context);
     const Stream stream = context->compute_stream();
     CHECK_THROWS_WITH_AS(attention_forward(stream, f.forward(Method::own)),
                          "attention_forward: method own on the CPU, which has general alone; use "
@@ -137,7 +106,7 @@ TEST_CASE("attention method: the CPU refuses own and cudnn in a call and in a pr
     attention_forward(stream, f.forward(Method::general));
     CHECK(f.out.bytes() == automatic);
 
-    AttentionPreparation preparation{Method::automatic, f.s.attention(DType::bf16), 1.0F, true,
+    AttentionPreparation preparation{Method::automatic, kSize.attention(DType::bf16), 1.0F, true,
                                      true};
     CHECK_NOTHROW(prepare_attention(*context, preparation));
     for (const Method method : {Method::own, Method::cudnn}) {
@@ -166,10 +135,10 @@ TEST_CASE("attention method: a build or machine without cuDNN says what to insta
 
 TEST_CASE("attention method: a call on CUDA runs the path that it names") {
     if constexpr (kHasCuda) {
-        if (test_devices().size() == 1) return;
+        if (!has_gpu()) return;
         const auto context = Context::make_cuda(0);
         const Stream stream = context->compute_stream();
-        const Fixture f(*context);
+        const AttentionTensors f = tensors(*context);
         cuda::general_attention_forward(stream, f.forward(Method::automatic));
         cuda::general_attention_backward(stream, f.backward(Method::automatic));
         const auto out = f.out.bytes();
@@ -183,7 +152,7 @@ TEST_CASE("attention method: a call on CUDA runs the path that it names") {
         CHECK(own != out);  // P is rounded to bf16 on tensor cores
         attention_forward(stream, f.forward(Method::automatic));
         CHECK(f.out.bytes() == own);
-        const Fixture in_f32(*context, DType::f32);
+        const AttentionTensors in_f32 = tensors(*context, DType::f32);
         CHECK_THROWS_WITH_AS(attention_forward(stream, in_f32.forward(Method::own)),
                              doctest::Contains("not f32 and 64; use the general path"), Error);
     }

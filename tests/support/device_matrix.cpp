@@ -24,6 +24,10 @@ std::vector<Device> test_devices() {
     return devices;
 }
 
+bool has_gpu() {
+    return test_devices().size() > 1;
+}
+
 std::unique_ptr<Context> make_context(Device device) {
     return device == Device::cuda ? Context::make_cuda(0) : Context::make_cpu();
 }

@@ -14,6 +14,9 @@ namespace ingot::test {
 // failure.
 std::vector<Device> test_devices();
 
+// For tests of what CUDA alone has: whether test_devices() holds CUDA.
+bool has_gpu();
+
 std::unique_ptr<Context> make_context(Device device);
 
 inline std::vector<DType> float_dtypes() {

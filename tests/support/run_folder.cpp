@@ -61,4 +61,24 @@ std::vector<nlohmann::json> RunScratch::records(const std::string& run,
     return found;
 }
 
+std::unique_ptr<Trainer> train(const TrainConfig& config, const CpuContextOptions& options) {
+    Log log;
+    auto trainer = std::make_unique<Trainer>(config, log, options);
+    trainer->run();
+    return trainer;
+}
+
+std::vector<float> state_of(Trainer& trainer) {
+    std::vector<float> all;
+    for (int g = 0; g < trainer.store().num_groups(); ++g) {
+        for (const Tensor& tensor :
+             {trainer.store().master(g), trainer.store().m(g), trainer.store().v(g)}) {
+            std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+            read_floats(trainer.context(), tensor, values.data());
+            all.insert(all.end(), values.begin(), values.end());
+        }
+    }
+    return all;
+}
+
 }  // namespace ingot::test

@@ -1,13 +1,15 @@
 // What tests of whole runs need: a scratch folder with small token shards in it, and the records
-// that a run wrote.
+// that a run wrote; a run and the state it ends with.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/train/config.h"
+#include "engine/train/trainer.h"
 #include "tests/support/temp_folder.h"
 
 namespace ingot::test {
@@ -30,5 +32,10 @@ class RunScratch {
     TempFolder folder_;
     std::string name_;
 };
+
+// A whole run, without a console.
+std::unique_ptr<Trainer> train(const TrainConfig& config, const CpuContextOptions& options = {});
+// Master weights and moments of all groups, one after the other.
+std::vector<float> state_of(Trainer& trainer);
 
 }  // namespace ingot::test

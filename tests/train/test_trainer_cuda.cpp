@@ -17,34 +17,10 @@ using namespace ingot::test;
 
 namespace {
 
-bool has_gpu() {
-    return test_devices().size() > 1;
-}
-
 TrainConfig gpu_config(const RunScratch& scratch, const std::string& run) {
     TrainConfig config = scratch.config(run);
     config.train.device = TrainConfig::Train::Device::cuda;
     return config;
-}
-
-std::unique_ptr<Trainer> train(const TrainConfig& config) {
-    Log log;
-    auto trainer = std::make_unique<Trainer>(config, log);
-    trainer->run();
-    return trainer;
-}
-
-std::vector<float> weights_of(Trainer& trainer) {
-    std::vector<float> all;
-    for (int g = 0; g < trainer.store().num_groups(); ++g) {
-        for (const Tensor& tensor :
-             {trainer.store().master(g), trainer.store().m(g), trainer.store().v(g)}) {
-            std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
-            read_floats(trainer.context(), tensor, values.data());
-            all.insert(all.end(), values.begin(), values.end());
-        }
-    }
-    return all;
 }
 
 // What a run records of its steps that does not depend on time.
@@ -68,10 +44,10 @@ TEST_CASE("trainer on the GPU: the same bits again, and with the matmul plans of
     if (!has_gpu()) return;
     const RunScratch scratch("cuda_bits");
     const TrainConfig first = gpu_config(scratch, "first");
-    const std::vector<float> expected = weights_of(*train(first));
+    const std::vector<float> expected = state_of(*train(first));
     TrainConfig imported = gpu_config(scratch, "imported");
     imported.train.matmul_plans = scratch.path("first/matmul_plans.txt");
-    const std::vector<float> with_plans = weights_of(*train(imported));
+    const std::vector<float> with_plans = state_of(*train(imported));
     CHECK(with_plans == expected);
     CHECK(numbers_of(scratch, "imported") == numbers_of(scratch, "first"));
     CHECK(read_text_file(scratch.path("imported/matmul_plans.txt")) ==
@@ -82,7 +58,7 @@ TEST_CASE("trainer on the GPU: the same bits again, and with the matmul plans of
     TrainConfig again = imported;
     again.log.dir = scratch.path("again");
     again.checkpoint.dir = again.log.dir + "/checkpoints";
-    CHECK(weights_of(*train(again)) == expected);
+    CHECK(state_of(*train(again)) == expected);
     CHECK(numbers_of(scratch, "again") == numbers_of(scratch, "first"));
 }
 
