@@ -10,24 +10,13 @@
 #include "kernels/gelu.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/gelu_oracle.h"
 #include "tests/support/test_tensor.h"
 
 using namespace ingot;
 using namespace ingot::test;
 
 namespace {
-
-double gelu_oracle(double x) {
-    const double u = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
-    return 0.5 * x * (1.0 + std::tanh(u));
-}
-
-double slope_oracle(double x) {
-    const double u = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
-    const double t = std::tanh(u);
-    return 0.5 * (1.0 + t) +
-           0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
-}
 
 Tolerance limit_of(DType dtype) {
     return {1e-6, dtype == DType::bf16 ? 0x1.02p-8 : 2e-6};
@@ -73,7 +62,7 @@ TEST_CASE("gelu_backward: agrees with float64") {
         const std::vector<float> x = inp.values();
         std::vector<double> expected = to_double(dout.values());
         for (std::size_t i = 0; i < x.size(); ++i)
-            expected[i] *= slope_oracle(x[i]);
+            expected[i] *= gelu_slope_oracle(x[i]);
         CHECK(difference(dinp.values(), expected, limit_of(dtype)) == "");
     });
 }

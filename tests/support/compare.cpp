@@ -16,15 +16,25 @@ Tolerance tolerance(DType dtype, double terms, double scale) {
 std::string difference(const std::vector<float>& actual,
                        const std::vector<double>& expected,
                        const Tolerance& limit) {
-    if (actual.size() != expected.size()) {
-        return str(actual.size(), " elements, expected ", expected.size());
+    std::vector<double> limits;
+    limits.reserve(expected.size());
+    for (const double value : expected)
+        limits.push_back(limit.abs + limit.rel * std::fabs(value));
+    return difference_within(actual, expected, limits);
+}
+
+std::string difference_within(const std::vector<float>& actual,
+                              const std::vector<double>& expected,
+                              const std::vector<double>& limits) {
+    if (actual.size() != expected.size() || limits.size() != expected.size()) {
+        return str(actual.size(), " elements, expected ", expected.size(), " with ", limits.size(),
+                   " limits");
     }
     for (std::size_t i = 0; i < actual.size(); ++i) {
         const double error = std::fabs(actual[i] - expected[i]);
-        const double allowed = limit.abs + limit.rel * std::fabs(expected[i]);
-        if (!(error <= allowed)) {
+        if (!(error <= limits[i])) {
             return str("element ", i, " of ", actual.size(), ": ", actual[i], ", expected ",
-                       expected[i], ", error ", error, " above ", allowed);
+                       expected[i], ", error ", error, " above ", limits[i]);
         }
     }
     return "";

@@ -26,6 +26,10 @@ Tolerance tolerance(DType dtype, double terms = 1.0, double scale = 1.0);
 std::string difference(const std::vector<float>& actual,
                        const std::vector<double>& expected,
                        const Tolerance& limit);
+// The same with a limit of its own for each element.
+std::string difference_within(const std::vector<float>& actual,
+                              const std::vector<double>& expected,
+                              const std::vector<double>& limits);
 
 // sqrt(sum (a - e)^2) / sqrt(sum e^2); infinity when anything is NaN.
 double relative_error(const std::vector<float>& actual, const std::vector<double>& expected);
