@@ -29,8 +29,11 @@ constexpr Card kCards[] = {
     {"h100-80", "H100", 81559, 989.0}, {"h200", "H200", 143771, 989.0},
     {"l40s", "L40S", 46068, 362.0},    {"rtx4090", "RTX 4090", 24564, 165.0},
 };
-// Context and the code of kernels and libraries: an estimate until a run shows the measured figure.
-constexpr std::int64_t kCudaFixedBytes = 636 * kMiB;
+// Context and the code of kernels and libraries, an estimate: what one H200 (driver 580, CUDA 13.0)
+// used beyond the arenas in five runs of gpt2-51m and gpt2-124m from 1.4 to 21.6 GiB was 538 to 542
+// MiB, before step 1 and at the end alike; with cuDNN's attention 550 MiB. Other cards have other
+// numbers of multiprocessors and drivers, and a run shows its own figure.
+constexpr std::int64_t kCudaFixedBytes = 540 * kMiB;
 // Heap of the program and its libraries; for each computing thread its stack and OpenBLAS' packing
 // buffer, of which matrices touch more the larger they are. Measured with gpt2-tiny: 8.5 MiB on one
 // thread with 16 rows, 12 to 14 MiB on two threads with 2048 rows.

@@ -148,12 +148,14 @@ def test_memory_beyond_pytorchs_is_missed(pack: Pack) -> None:
 
 def test_what_a_model_is_worth_is_held_against_its_bars(pack: Pack) -> None:
     done = pack.run("export", golden_check={"fp32": 2e-4, "bf16": 0.02}, train_gpt={
-        "val_loss": 3.95, "losses": [10.0, 0.02], "drifts": "second", "weights": {"second": "other"}})
+        "val_loss": 3.95, "losses": [10.0, 0.02], "drifts": "second",
+        "weights": {"second": "other"}, "percent": "-4.204"})
     assert done.returncode == 1
     for words in (
         "MISS golden fp32 logits: 0.0002 absolute, must be at most 0.0001 (100 % over)",
         "MISS bf16 error of PyTorch's (pure bf16): ",
         "MISS demo: validation loss against trigrams: 3.95 nats, must be at most 3.9",
+        "MISS demo: planned against measured memory: 4.204 %, must be at most 3",
         "MISS export: validation loss by transformers against the run's (bf16): 0.449 nats",
         "MISS export: logits of transformers against the engine's: 0.0002",
         "MISS overfitting one batch: last loss: 0.02 nats, must be at most 0.01",

@@ -58,14 +58,13 @@ def torch_memory(torch: dict[str, Any]) -> float:
 def hold_against_torch(check: Check, ours: training.Training, torch: dict[str, Any]) -> float:
     """The bars that both sizes share; our median rate."""
     rate = ours.measured(WARM_UP)["tokens_per_s"]["median"]
-    memory = ours.memory()
+    memory = training.hold_memory(check, ours)
     check.data["ours"] = {**ours.measured(WARM_UP), "memory": vars(memory)}
     check.data["torch"] = torch
     check.at_least("tokens/s against PyTorch in the same run", rate, torch["tokens_per_s"],
                    "tokens/s")
     check.at_most("peak memory against PyTorch's tensors and context",
                   memory.measured_bytes / 1e9, torch_memory(torch) / 1e9, "GB")
-    check.at_most("planned against measured memory", abs(memory.percent), 3, "%")
     return rate
 
 

@@ -94,6 +94,7 @@ def demo(check: Check) -> training.Training:
                   "nats")
     check.at_most("demo: epochs", run.last("epoch"), 5, "epochs")
     check.at_most("demo: time of the whole program", run.seconds, 120, "s")
+    check.data["demo"]["memory"] = vars(training.hold_memory(check, run, "demo: "))
     if not check.data["demo"]["samples"]:
         check.problem("the demo printed no sample")
     return run

@@ -88,6 +88,13 @@ def train(check: Check, name: str, arguments: list[str], *, program: str = "",
     return Training(folder, read_records(folder / "metrics.jsonl"), done.output, done.seconds)
 
 
+def hold_memory(check: Check, run: Training, of: str = "") -> Memory:
+    """The bar of every run whose plan is judged; `of` comes before its name."""
+    memory = run.memory()
+    check.at_most(f"{of}planned against measured memory", abs(memory.percent), 3, "%")
+    return memory
+
+
 def knows(check: Check, text: str) -> bool:
     """Is a key, or a value of one, among the settings that this build offers?"""
     done = check.commands.must([check.program("train_gpt"), "--help-markdown"], log="help")
