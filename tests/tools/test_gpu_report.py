@@ -220,6 +220,19 @@ def test_a_full_set_of_results_fills_every_block(tmp_path: Path) -> None:
         report.render("<!-- gpu: x begin -->\n<!-- gpu: x end -->", [])
 
 
+def test_the_last_two_samples_of_the_demo_are_shown_in_the_order_of_their_steps(
+        tmp_path: Path) -> None:
+    made = Pack(tmp_path)
+    made.run()
+    card = made.results()
+    card["parts"]["export"]["data"]["demo"]["samples"] = {
+        "1685": "def last():\n", "500": "def early():", "1500": "\ndef before():"}
+    text = "\n".join(report.worth(card))
+    assert "early" not in text
+    assert text.endswith("Text after step 1500:\n\n```\ndef before():\n```\n\n"
+                         "Text after step 1685:\n\n```\ndef last():\n```")
+
+
 def test_parts_older_than_their_sources_are_listed() -> None:
     entry = {"passed": True, "problems": [], "changed_files": [], "sources": "a",
              "commit": "0123456789", "date": "2026-12-01T00:00:00"}

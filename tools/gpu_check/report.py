@@ -188,9 +188,8 @@ def worth(card: dict[str, Any]) -> list[str]:
          f"{'at most' if bar['is_at_most'] else 'at least'} {bar['limit']:.4g}"]
         for bar in entry["bars"]])]
     samples = entry["data"].get("demo", {}).get("samples", {})
-    if samples:
-        last = max(samples, key=int)
-        lines += ["", f"Text after step {last}:", "", "```", samples[last].strip("\n"), "```"]
+    for step in sorted(samples, key=int)[-2:]:
+        lines += ["", f"Text after step {step}:", "", "```", samples[step].strip("\n"), "```"]
     return lines
 
 
