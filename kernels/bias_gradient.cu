@@ -25,6 +25,8 @@ __global__ void __launch_bounds__(kRowLanes * 32, 2)
     const std::int64_t begin = blockIdx.y * chunk_rows;
     const std::int64_t end = min(begin + chunk_rows, N);
     float sum[W] = {};
+    let_dependent_start();
+    wait_for_predecessor();
     if (column < OC) {
         const T* source = dout + column;
         for (std::int64_t row = begin + threadIdx.y; row < end; row += kUnroll * kRowLanes) {
@@ -64,9 +66,9 @@ void launch(Stream stream, const BiasGradient& args, int chunks) {
     const std::int64_t N = args.dout.rows();
     const int OC = static_cast<int>(args.dout.dim(-1));
     const dim3 grid(static_cast<unsigned>(ceil_div(OC, 32 * W)), static_cast<unsigned>(chunks));
-    bias_gradient_kernel<T, W><<<grid, dim3(32, kRowLanes), 0, native(stream)>>>(
-        static_cast<float*>(args.scratch.data), args.dout.ptr<T>(), N, OC,
-        ceil_div<std::int64_t>(N, chunks));
+    launch_dependent(stream, grid, dim3(32, kRowLanes), bias_gradient_kernel<T, W>,
+                     static_cast<float*>(args.scratch.data), args.dout.ptr<T>(), N, OC,
+                     ceil_div<std::int64_t>(N, chunks));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // ids that cross its ends go to scratch and are added in the order of chunks.
 // Floor: forward, the rows of wte that occur and wpe once, out once; backward, dout once, and the
 // rows of dwte that occur and of dwpe, read and written when they accumulate.
+#include "kernels/device/dependent.cuh"
 #include "kernels/device/embedding_order.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
@@ -16,63 +17,61 @@ namespace {
 constexpr int kWarps = kEmbeddingWarps;
 constexpr int kThreads = kWarps * 32;
 constexpr int kChunk = kEmbeddingChunk;
-constexpr int kForwardRows = 4;   // sequences that a forward warp treats at once
-constexpr int kForwardPacks = 2;  // packs of a row that a forward lane has in flight
-constexpr int kUnroll = 4;        // entries that a lane has in flight, and as many before them
+constexpr int kForwardRows = 4;  // sequences that a forward warp treats at once
+constexpr int kUnroll = 4;       // entries that a lane has in flight, and as many before them
 
 // ------------------------------------------------------------------------------------- forward
 
-// One warp a position of kForwardRows sequences: the row of wpe is read once for all of them, and
-// the ids of all are known before the first row is asked for.
+template <class T>
+struct ForwardArrays {
+    T* out;
+    const int* ids;
+    const T* wte;
+    const T* wpe;  // may be null
+    int B, T_length, C;
+    std::int64_t slice_blocks;
+};
+
+// One warp a position of kForwardRows sequences and a slice of columns; neighbouring warps share
+// the position, and so the row of wpe. The grid walks over slices, so that the slice of wte stays
+// in L2 and a row that occurs again is read from there.
 template <class T, int W>
-__global__ void __launch_bounds__(kThreads, 3) embedding_forward_kernel(T* __restrict__ out,
-                                                                        const int* __restrict__ ids,
-                                                                        const T* __restrict__ wte,
-                                                                        const T* __restrict__ wpe,
-                                                                        std::int64_t B,
-                                                                        std::int64_t T_length,
-                                                                        int C) {
+__global__ void __launch_bounds__(kThreads, 6) embedding_forward_kernel(const ForwardArrays<T> a) {
     using P = Pack<T, W>;
-    const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-    const std::int64_t t = group % T_length;
-    const std::int64_t first = group / T_length * kForwardRows;
-    if (first >= B) return;
-    std::int64_t token[kForwardRows];
+    let_dependent_start();
+    wait_for_predecessor();
+    const std::int64_t slice = blockIdx.x / a.slice_blocks;
+    const std::int64_t group = (blockIdx.x - slice * a.slice_blocks) * kWarps + threadIdx.x / 32;
+    const int groups = (a.B + kForwardRows - 1) / kForwardRows;  // of sequences
+    const std::int64_t t = group / groups;
+    const int first = static_cast<int>(group % groups) * kForwardRows;
+    const std::int64_t column = (slice * 32 + threadIdx.x % 32) * W;
+    if (t >= a.T_length || column >= a.C) return;
+    int token[kForwardRows];
 #pragma unroll
-    for (int r = 0; r < kForwardRows; ++r)
-        token[r] = first + r < B ? ids[(first + r) * T_length + t] : -1;
-    for (int begin = static_cast<int>(threadIdx.x % 32) * W; begin < C;
-         begin += kForwardPacks * 32 * W) {
-        P x[kForwardRows][kForwardPacks];
-        P position[kForwardPacks];
+    for (int r = 0; r < kForwardRows; ++r) {
+        const std::int64_t row = static_cast<std::int64_t>(first + r) * a.T_length + t;
+        token[r] = first + r < a.B ? a.ids[row] : -1;
+    }
+    P x[kForwardRows];
 #pragma unroll
-        for (int p = 0; p < kForwardPacks; ++p) {
-            const int column = begin + p * 32 * W;
+    for (int r = 0; r < kForwardRows; ++r) {
+        const T* source = a.wte + static_cast<std::int64_t>(token[r]) * a.C + column;
+        x[r] = token[r] >= 0 ? P::load(source) : P::zero();
+    }
+    const P position = a.wpe != nullptr ? P::load(a.wpe + t * a.C + column) : P::zero();
 #pragma unroll
-            for (int r = 0; r < kForwardRows; ++r) {
-                const bool is_read = token[r] >= 0 && column < C;
-                x[r][p] = is_read ? P::load(wte + token[r] * C + column) : P::zero();
-            }
-            const bool has_position = wpe != nullptr && column < C;
-            position[p] = has_position ? P::load(wpe + t * C + column) : P::zero();
+    for (int r = 0; r < kForwardRows; ++r) {
+        if (token[r] < 0) continue;
+        if (a.wpe != nullptr) {
+            float sum[W];
+#pragma unroll
+            for (int i = 0; i < W; ++i)
+                sum[i] = x[r].get(i) + position.get(i);
+            x[r] = P::from(sum);
         }
-#pragma unroll
-        for (int p = 0; p < kForwardPacks; ++p) {
-            const int column = begin + p * 32 * W;
-#pragma unroll
-            for (int r = 0; r < kForwardRows; ++r) {
-                if (token[r] < 0 || column >= C) continue;
-                if (wpe != nullptr) {
-                    float sum[W];
-#pragma unroll
-                    for (int i = 0; i < W; ++i)
-                        sum[i] = x[r][p].get(i) + position[p].get(i);
-                    x[r][p] = P::from(sum);
-                }
-                T* target = out + ((first + r) * T_length + t) * C + column;
-                x[r][p].template store<Use::streaming>(target);  // leaves L2 to the table
-            }
-        }
+        const std::int64_t row = static_cast<std::int64_t>(first + r) * a.T_length + t;
+        x[r].template store<Use::streaming>(a.out + row * a.C + column);  // leaves L2 to the table
     }
 }
 
@@ -311,11 +310,16 @@ template <class T, int W>
 void launch_forward(Stream stream, const EmbeddingForward& args) {
     const std::int64_t B = args.ids.dim(0);
     const std::int64_t T_length = args.ids.dim(1);
+    const std::int64_t C = args.out.dim(-1);
     const std::int64_t warps = ceil_div<std::int64_t>(B, kForwardRows) * T_length;
-    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(warps, kWarps));
-    embedding_forward_kernel<T, W><<<blocks, kThreads, 0, native(stream)>>>(
-        args.out.ptr<T>(), args.ids.ptr<std::int32_t>(), args.wte.ptr<T>(),
-        args.wpe ? args.wpe.ptr<T>() : nullptr, B, T_length, static_cast<int>(args.out.dim(-1)));
+    const std::int64_t slice_blocks = ceil_div<std::int64_t>(warps, kWarps);
+    const std::int64_t slices = ceil_div<std::int64_t>(C, 32 * W);
+    const ForwardArrays<T> a = {args.out.ptr<T>(),   args.ids.ptr<std::int32_t>(),
+                                args.wte.ptr<T>(),   args.wpe ? args.wpe.ptr<T>() : nullptr,
+                                static_cast<int>(B), static_cast<int>(T_length),
+                                static_cast<int>(C), slice_blocks};
+    const unsigned blocks = grid_blocks("embedding_forward", args.out, slices * slice_blocks);
+    launch_dependent(stream, dim3(blocks), dim3(kThreads), embedding_forward_kernel<T, W>, a);
 }
 
 }  // namespace

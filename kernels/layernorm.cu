@@ -203,25 +203,33 @@ struct BackwardArrays {
 // What a thread reads of R rows, from `first` on; rows past N and columns past C are zero.
 template <class T, bool kHasResidual>
 struct BackwardRows {
-    static constexpr int R = kBackwardRows;
+    // Without dresidual there is room for twice the rows.
+    static constexpr int R = kHasResidual ? kBackwardRows : 2 * kBackwardRows;
     using P = Pack<T, kPackWidth<T>>;
     P dout[R], x[R], past[kHasResidual ? R : 1];
     float mean[R], rstd[R];
+
+    // Row r of those that start at `first`: the second kBackwardRows are the ones that the block
+    // would come to next, so that the order of the sums does not depend on R.
+    __device__ __forceinline__ static std::int64_t row(std::int64_t first, int r) {
+        const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kBackwardRows;
+        return first + r / kBackwardRows * step + r % kBackwardRows;
+    }
 
     __device__ __forceinline__ void load(const BackwardArrays<T>& a,
                                          std::int64_t first,
                                          int column) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-            const bool is_read = column < a.C && first + r < a.N;
-            const std::int64_t offset = (first + r) * a.C + column;
+            const bool is_read = column < a.C && row(first, r) < a.N;
+            const std::int64_t offset = row(first, r) * a.C + column;
             dout[r] = is_read ? P::load(a.dout + offset) : P::zero();
             x[r] = is_read ? P::load(a.inp + offset) : P::zero();
             if constexpr (kHasResidual) {
                 past[r] = is_read ? P::load(a.dresidual + offset) : P::zero();
             }
-            mean[r] = is_read ? a.mean[first + r] : 0.0F;
-            rstd[r] = is_read ? a.rstd[first + r] : 0.0F;
+            mean[r] = is_read ? a.mean[row(first, r)] : 0.0F;
+            rstd[r] = is_read ? a.rstd[row(first, r)] : 0.0F;
         }
     }
 };
@@ -233,7 +241,7 @@ template <class T, bool kHasResidual>
 __global__ void __launch_bounds__(kMaxBackwardThreads)
     layernorm_backward_kernel(const BackwardArrays<T> a) {
     constexpr int W = kPackWidth<T>;
-    constexpr int R = kBackwardRows;
+    constexpr int R = BackwardRows<T, kHasResidual>::R;
     using P = Pack<T, W>;
     __shared__ float2 row_sums[2][R][kMaxBackwardThreads / 32];
     const int warps = static_cast<int>(blockDim.x) / 32;
@@ -245,11 +253,13 @@ __global__ void __launch_bounds__(kMaxBackwardThreads)
     float dweight[W] = {};
     float dbias[W] = {};
     int buffer = 0;
+    let_dependent_start();
+    using Rows = BackwardRows<T, kHasResidual>;
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * R;
-    BackwardRows<T, kHasResidual> rows, next;
-    next.load(a, static_cast<std::int64_t>(blockIdx.x) * R, column);
-    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * R; first < a.N;
-         first += step) {
+    const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kBackwardRows;
+    Rows rows, next;
+    next.load(a, begin, column);
+    for (std::int64_t first = begin; first < a.N; first += step) {
         rows = next;
         next.load(a, first + step, column);
 #pragma unroll
@@ -281,7 +291,7 @@ __global__ void __launch_bounds__(kMaxBackwardThreads)
             }
             mean_g *= inv_C;
             mean_g_xhat *= inv_C;
-            if (!is_active || first + r >= a.N) continue;
+            if (!is_active || Rows::row(first, r) >= a.N) continue;
             rows.dout[r].forget_unpacked();
             rows.x[r].forget_unpacked();
             float dinp[W];
@@ -292,7 +302,7 @@ __global__ void __launch_bounds__(kMaxBackwardThreads)
                 dinp[i] = rows.rstd[r] * (g - mean_g - xhat * mean_g_xhat);
                 if constexpr (kHasResidual) dinp[i] += rows.past[r].get(i);
             }
-            P::from(dinp).store(a.dinp + (first + r) * a.C + column);
+            P::from(dinp).store(a.dinp + Rows::row(first, r) * a.C + column);
         }
         buffer ^= 1;
     }

@@ -218,7 +218,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> Matmuls::candidates(const LibraryMa
     const MatmulKey& key = call.key;
     // cuBLASLt takes operands of one type, and results of that type or fp32. Where rows are not
     // whole 16-byte units its bf16 kernels apply epilogues to the rounded sum (seen on an H200 with
-    // cuBLASLt 13.1), which kernels/matmul.h excludes, and it refuses an aux.
+    // cuBLASLt 13.1), which kernels/matmul.h excludes, and it refuses an aux. dGELU may meet the
+    // rounded sum on whole rows, too; kernels/matmul.h allows that.
     const bool has_whole_rows = key.C % 8 == 0 && key.OC % 8 == 0 && key.alignment >= 16;
     const bool is_fused = key.epilogue != MatmulEpilogue::none;
     if (key.operand == DType::f32 && key.result == DType::bf16) return {};

@@ -10,7 +10,7 @@
 namespace ingot::cuda {
 
 inline constexpr int kBiasGradientRowLanes = 16;  // warps of a block, each on every 16th row
-inline constexpr int kBiasGradientUnroll = 8;     // rows that a thread has in flight
+inline constexpr int kBiasGradientUnroll = 4;     // rows that a thread has in flight
 inline constexpr std::int64_t kBiasGradientBlocks = 2 * 132;  // one wave, 2 a multiprocessor
 inline constexpr std::int64_t kBiasGradientColumns = 32 * 8;  // of a block: 16-byte packs of bf16
 

