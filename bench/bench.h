@@ -111,11 +111,11 @@ std::string header_line();
 std::string line(const Case& c, const Measured& measured, const Roof& roof, Device device);
 
 struct Options {
-    std::string filter;    // part of "op shape dtype"; empty: all
-    std::string json;      // file to write; empty: none
-    std::string device;    // auto, cpu, cuda
-    double seconds = 0.5;  // of measuring a case
-    bool is_list = false;  // print the cases and stop
+    std::vector<std::string> filters;  // parts of "op shape dtype", one of which fits; empty: all
+    std::string json;                  // file to write; empty: none
+    std::string device;                // auto, cpu, cuda
+    double seconds = 0.5;              // of measuring a case
+    bool is_list = false;              // print the cases and stop
 };
 
 // Runs the cases that pass the filter on the device, prints a line each, writes the JSON.

@@ -9,7 +9,8 @@ int main(int argc, char** argv) {
     ingot::bench::Options options;
     options.device = "auto";
     CLI::App app("Microbenchmarks of the kernels; one line a case");
-    app.add_option("--filter", options.filter, "only cases with this text in 'op shape dtype'");
+    app.add_option("--filter", options.filters,
+                   "only cases with this text in 'op shape dtype'; may be given more than once");
     app.add_option("--json", options.json, "write the results to this file, too");
     app.add_option("--device", options.device, "auto, cpu or cuda")->capture_default_str();
     app.add_option("--seconds", options.seconds, "measuring time of a case")->capture_default_str();

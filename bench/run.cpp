@@ -1,4 +1,5 @@
 // The command: which cases run on which device, and where the results go.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -63,13 +64,16 @@ nlohmann::json to_json(const Case& c, const Measured& measured, const Roof& roof
     return json;
 }
 
-std::vector<Case> selected_cases(Device device, const std::string& filter) {
+std::vector<Case> selected_cases(Device device, const std::vector<std::string>& filters) {
     std::vector<Case> selected;
     for (const Case& c : all_cases(device)) {
         const std::string text = str(c.op, " ", c.shape, " ", name_of(c.dtype));
-        if (text.find(filter) != std::string::npos) selected.push_back(c);
+        const bool fits = std::any_of(filters.begin(), filters.end(), [&](const auto& filter) {
+            return text.find(filter) != std::string::npos;
+        });
+        if (filters.empty() || fits) selected.push_back(c);
     }
-    ENSURE(!selected.empty(), "bench.filter", "--filter=", filter,
+    ENSURE(!selected.empty(), "bench.filter", "--filter=", filters.front(),
            " matches no case; --list prints them");
     return selected;
 }
@@ -81,7 +85,7 @@ void run(const Options& options) {
            ", must be above 0");
     const std::unique_ptr<Context> context = make_context(options.device);
     const Device device = context->device();
-    const std::vector<Case> cases = selected_cases(device, options.filter);
+    const std::vector<Case> cases = selected_cases(device, options.filters);
     if (options.is_list) {
         for (const Case& c : cases)
             std::cout << c.op << " " << c.shape << " " << name_of(c.dtype) << "\n";

@@ -142,7 +142,7 @@ TEST_CASE("bench: on CUDA every matmul of cuBLASLt alone stands beside the heuri
 TEST_CASE("bench: a run writes its results, and names a wrong filter, device, time and file") {
     const TempFolder folder;
     const std::string path = folder / "test_bench.json";
-    Options options{.filter = "sum 512 f32", .json = path, .device = "cpu", .seconds = 1e-3};
+    Options options{.filters = {"sum 512 f32"}, .json = path, .device = "cpu", .seconds = 1e-3};
     run(options);
     std::ifstream file(path);
     const nlohmann::json json = nlohmann::json::parse(file);
@@ -165,9 +165,9 @@ TEST_CASE("bench: a run writes its results, and names a wrong filter, device, ti
         }
         return std::string("accepted");
     };
-    options.filter = "nothing";
+    options.filters = {"nothing"};
     CHECK(message(options) == "bench.filter --filter=nothing matches no case; --list prints them");
-    options.filter = "sum";
+    options.filters = {"sum"};
     options.device = "tpu";
     CHECK(message(options) == "bench.device --device=tpu, must be auto, cpu or cuda");
     options.device = "cpu";
