@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_check import (doctest_output, machine, pack, part_sanitize, report, results, sources,
-                       stale, step_floor, training)
+from gpu_check import (doctest_output, machine, pack, part_sanitize, part_tests, report, results,
+                       sources, stale, step_floor, training)
 from gpu_check.__main__ import RUN
 from gpu_check.check import Bar
 from gpu_check.commands import CommandError, Commands
@@ -76,11 +76,18 @@ def test_every_kernel_test_with_cuda_cases_is_sanitized() -> None:
     assert with_cuda - others == set(part_sanitize.FILES)
 
 
+def test_the_files_of_tests_train_with_cuda_cases_run_from_ptx() -> None:
+    marks = ("test_devices()", "has_gpu()", "make_cuda(")
+    with_cuda = {path.name for path in (ROOT / "tests/train").glob("test_*.cpp")
+                 if any(mark in path.read_text() for mark in marks)}
+    assert with_cuda == set(part_tests.CUDA_TRAIN_FILES)
+
+
 def test_every_filter_of_the_sanitizers_names_a_case() -> None:
     names = []
     for path in (ROOT / "tests/kernels").glob("test_*.cpp"):
         names += re.findall(r'TEST_CASE\(\s*"([^"]+)"', path.read_text())
-    for pattern in (part_sanitize.SMALL_FLASH, *part_sanitize.LARGE):
+    for pattern in (*part_sanitize.RACECHECK_CASES.values(), *part_sanitize.LARGE):
         assert "," not in pattern  # which separates filters
         assert fnmatch.filter(names, pattern), pattern
 
