@@ -3,6 +3,7 @@
 #include "kernels/bias_gradient.h"
 #include "kernels/device/bias_gradient_grid.h"
 #include "kernels/device/column_sum.cuh"
+#include "kernels/device/dependent.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
 

@@ -3,6 +3,7 @@
 // the sums over rows stay in registers until the end. Everything else (odd C, unaligned views, wide
 // rows) goes through the *_any_kernel path, which reads rows again from the cache.
 #include "kernels/device/column_sum.cuh"
+#include "kernels/device/dependent.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/layernorm_grid.h"
 #include "kernels/device/packed.cuh"

@@ -8,7 +8,8 @@
 // have one dtype, f32 or bf16; dweight is f32 or bf16 on its own. Sums are fp32 (no TF32 in f32).
 // GELU is the tanh form of kernels/gelu.h; the epilogue sees the fp32 sum, not its rounded copy.
 // The bf16 epilogues of CUDA are cuBLASLt's: the tanh may be the hardware's, relative error 2^-11,
-// and dGELU may multiply the slope by the sum rounded to bf16 (as an H200's results show).
+// and dGELU may multiply the slope by the sum rounded to bf16 (one value on an H200 is explained by
+// that alone).
 // CPU: OpenBLAS sgemm, or a tiled loop in a build without it; bf16 operands are widened in blocks
 // of a few MiB, which the context keeps. CUDA: cuBLASLt. Leading dimensions of inp and out are
 // copied to rows() x dim(-1). Errors: matmul.shape, matmul.dtype, op.device, op.missing.

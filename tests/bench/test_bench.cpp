@@ -165,6 +165,10 @@ TEST_CASE("bench: a run writes its results, and names a wrong filter, device, ti
         }
         return std::string("accepted");
     };
+    options.filters = {"sum 512 f32", "nothing", "fill"};
+    run(options);
+    std::ifstream several(path);
+    CHECK(nlohmann::json::parse(several)["cases"].size() == 3);  // sum, and fill in two dtypes
     options.filters = {"nothing"};
     CHECK(message(options) == "bench.filter --filter=nothing matches no case; --list prints them");
     options.filters = {"sum"};

@@ -4,8 +4,8 @@ Only the engine's own kernels are watched by racecheck and initcheck: cuBLASLt's
 mend. INGOT_TEST_SIZES=small leaves out the large shapes. Racecheck is by far the slowest, so of
 tensor-core attention it gets one small case of each head size. It breaks down in cuBLASLt's bf16
 kernels for Hopper ("failed to handle a hardware exception"), so of the matmuls it gets the case that
-takes our own kernels alone, and of the head nothing: its kernels are those of matmul, cross entropy
-and sum.
+takes our own kernels alone, and of the head nothing: its kernels are those of matmul and cross
+entropy.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from gpu_check.commands import Done
 
 PROGRAMS = ("tests_core", "tests_kernels", "tests_model", "tests_train")
 PTX_LIMITS = (166912, 101376)  # tools/gpu_pack.sh
-# Of tests_train, the files with CUDA cases: the others train on the CPU and do not depend on the PTX.
+# Of tests_train, the files with CUDA cases; the others train on the CPU and load no PTX.
 CUDA_TRAIN_FILES = ("test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
                     "test_trainer_cuda.cpp", "test_warm_up.cpp")
 
@@ -22,7 +22,7 @@ def environment(check: Check) -> dict[str, str]:
 
 
 def judge(check: Check, name: str, done: Done, is_filtered: bool = False) -> None:
-    """Counts a program's tests into the part's data; the cases that a filter left out are no skips."""
+    """Counts a program's tests into the part's data; what a filter left out is no skip."""
     counts = doctest_output.parse(done.output)
     if counts is None:
         check.problem(f"{name} {done.ended} without a summary: {done.last_lines()}")
