@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/core/rng.h"
+#include "engine/core/token_order.h"
 #include "kernels/cast.h"
 #include "kernels/matmul.h"
 
@@ -102,6 +103,11 @@ Tensor Inputs::values(DType dtype,
 Tensor Inputs::ids(std::initializer_list<std::int64_t> dims, std::int64_t limit) {
     const Tensor target = space(DType::i32, dims);
     return upload(random_ids(target.numel(), limit).data(), target.numel(), target);
+}
+
+Tensor Inputs::token_order(std::int64_t count, std::int64_t limit) {
+    return upload(ingot::token_order(random_ids(count, limit)).data(), 2 * count,
+                  space(DType::i32, {count, 2}));
 }
 
 Tensor Inputs::exactly(const std::vector<float>& values) {

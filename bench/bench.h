@@ -41,8 +41,9 @@ class Inputs {
                   float low = -1.0F,
                   float high = 1.0F);
     Tensor ids(std::initializer_list<std::int64_t> dims, std::int64_t limit);  // random_ids()
-    Tensor exactly(const std::vector<float>& values);                          // (n) f32
-    Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);       // zeros
+    Tensor token_order(std::int64_t count, std::int64_t limit);  // (count, 2), of random_ids()
+    Tensor exactly(const std::vector<float>& values);            // (n) f32
+    Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);  // zeros
     Tensor scratch(std::int64_t size_bytes) { return space(DType::u8, {size_bytes}); }
     std::int64_t size_bytes() const { return size_bytes_; }
 

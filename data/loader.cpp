@@ -12,6 +12,7 @@
 
 #include "data/token_hash.h"
 #include "engine/core/check.h"
+#include "engine/core/token_order.h"
 
 namespace ingot {
 namespace {
@@ -54,7 +55,7 @@ SamplerConfig sampler_config(const TokenSet& set, const LoaderConfig& c) {
 }  // namespace
 
 std::int64_t loader_memory_numel(const LoaderConfig& config) {
-    return (config.prefetch + config.held) * 2 * config.micro_batch * config.seq_len;
+    return (config.prefetch + config.held) * kBatchFields * config.micro_batch * config.seq_len;
 }
 
 // Batches are numbered: unit = step * grad_accum_steps + micro_step. Unit u lives in slot
@@ -74,7 +75,8 @@ class Loader::Impl {
         for (Slot& slot : slots_) {
             slot.inputs = memory;
             slot.targets = memory + config.micro_batch * config.seq_len;
-            memory += 2 * config.micro_batch * config.seq_len;
+            slot.order = memory + 2 * config.micro_batch * config.seq_len;
+            memory += kBatchFields * config.micro_batch * config.seq_len;
         }
         start_workers();
     }
@@ -85,7 +87,7 @@ class Loader::Impl {
         const Clock::time_point begin = Clock::now();
         Slot& slot = slot_of(next_unit_);
         if (workers_.empty()) {
-            fill(next_unit_, slot, window_);
+            fill(next_unit_, slot, scratch_);
         } else {
             std::unique_lock<std::mutex> lock(mutex_);
             filled_.wait(lock, [&] { return slot.unit == next_unit_ || error_; });
@@ -144,6 +146,7 @@ class Loader::Impl {
     struct Slot {
         std::int32_t* inputs = nullptr;   // (B, T)
         std::int32_t* targets = nullptr;  // (B, T)
+        std::int32_t* order = nullptr;    // (B * T, 2)
         std::int64_t unit = -1;           // what it holds; -1: nothing yet
         Batch batch;
     };
@@ -152,8 +155,14 @@ class Loader::Impl {
         return slots_[static_cast<std::size_t>(unit) % slots_.size()];
     }
 
-    // `window` is scratch for T + 1 ids.
-    void fill(std::int64_t unit, Slot& slot, std::vector<std::int32_t>& window) const {
+    // What a thread keeps from one batch to the next.
+    struct Scratch {
+        std::vector<std::int32_t> window;  // T + 1 ids
+        TokenSorter sorter;
+    };
+
+    void fill(std::int64_t unit, Slot& slot, Scratch& scratch) const {
+        std::vector<std::int32_t>& window = scratch.window;
         const std::int64_t B = config_.micro_batch;
         const std::int64_t T = config_.seq_len;
         window.resize(static_cast<std::size_t>(T + 1));
@@ -173,11 +182,13 @@ class Loader::Impl {
             batch.token_hash +=
                 sample_hash(window.data(), T + 1, sampler_.sample_index(batch.step, k));
         }
+        scratch.sorter.sort(slot.inputs, B * T, slot.order);
+        batch.order = make_tensor(std::as_const(slot.order), DType::i32, {B * T, 2}, Device::cpu);
         slot.batch = batch;
     }
 
     void work() {
-        std::vector<std::int32_t> window;
+        Scratch scratch;
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
             may_fill_.wait(lock, [&] {
@@ -190,7 +201,7 @@ class Loader::Impl {
             lock.unlock();
             std::exception_ptr error;
             try {
-                fill(unit, slot, window);
+                fill(unit, slot, scratch);
             } catch (...) {
                 error = std::current_exception();
             }
@@ -207,7 +218,7 @@ class Loader::Impl {
     const Sampler sampler_;
     std::int64_t grad_accum_steps_ = 1;
     std::vector<std::int32_t> own_memory_;
-    std::vector<std::int32_t> window_;  // of next() without workers
+    Scratch scratch_;  // of next() without workers
     std::vector<Slot> slots_;
 
     std::mutex mutex_;  // of what follows, and of Slot::unit

@@ -38,9 +38,14 @@ struct LoaderConfig {
 // Elements of LoaderConfig::memory: slots for held and prefetched batches.
 std::int64_t loader_memory_numel(const LoaderConfig& config);
 
+// i32 of a batch for each of its tokens: input, target, two of the order. They lie one after the
+// other.
+inline constexpr std::int64_t kBatchFields = 4;
+
 struct Batch {
     ConstTensor inputs;   // (B, T) i32
     ConstTensor targets;  // (B, T) i32
+    ConstTensor order;    // (B * T, 2) i32: the inputs as engine/core/token_order.h sorts them
     std::int64_t step = 0;
     std::int64_t micro_step = 0;
     std::int64_t epoch = 0;

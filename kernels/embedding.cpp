@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/core/op_range.h"
+#include "engine/core/token_order.h"
 #include "kernels/contract.h"
 #include "kernels/device/embedding_grid.h"
 
@@ -19,7 +20,7 @@ struct EmbeddingTensors {
 };
 
 struct EmbeddingNames {
-    std::string op, activations, tokens, positions;
+    std::string op, activations, ids, tokens, positions;
 };
 
 void check_tables(Stream stream, const EmbeddingTensors& t, const EmbeddingNames& names) {
@@ -56,109 +57,89 @@ void check_embedding(Stream stream, const EmbeddingTensors& t, const EmbeddingNa
     ENSURE(num_tokens <= kMostTokens, "embedding.shape", activations, " is ",
            t.activations.shape_string(), ", ", num_tokens, " positions, must have at most ",
            kMostTokens, "; split the batch");
-    const std::string ids = names.op + ": ids";
+    const std::string ids = names.op + ": " + names.ids;
     contract::require_on_device(stream, t.ids, ids.c_str());
     contract::require_dtype("embedding.dtype", t.ids, DType::i32, ids.c_str());
-    contract::require_shape("embedding.shape", t.ids, {t.activations.dim(0), t.activations.dim(1)},
-                            ids.c_str());
+    const bool is_order = names.ids == "order";
+    contract::require_shape(
+        "embedding.shape", t.ids,
+        {is_order ? num_tokens : t.activations.dim(0), is_order ? 2 : t.activations.dim(1)},
+        ids.c_str());
     check_tables(stream, t, names);
 }
 
 void check(Stream stream, const EmbeddingForward& a) {
     check_embedding(stream, {a.out, a.ids, a.wte, a.wpe},
-                    {"embedding_forward", "out", "wte", "wpe"});
+                    {"embedding_forward", "out", "ids", "wte", "wpe"});
     contract::require_dtype("embedding.dtype", a.wte, a.out.dtype, "embedding_forward: wte");
 }
 
 void check(Stream stream, const EmbeddingBackward& a) {
-    check_embedding(stream, {a.dout, a.ids, a.dwte, a.dwpe},
-                    {"embedding_backward", "dout", "dwte", "dwpe"});
+    check_embedding(stream, {a.dout, a.order, a.dwte, a.dwpe},
+                    {"embedding_backward", "dout", "order", "dwte", "dwpe"});
     const std::int64_t scratch_bytes = embedding_backward_scratch_bytes(
-        stream.device(), a.ids.numel(), a.dwte.dim(0), a.dwte.dim(1));
+        stream.device(), a.dout.rows(), a.dwte.dim(0), a.dwte.dim(1));
     contract::require_scratch("embedding.scratch", stream, a.scratch, scratch_bytes,
                               "embedding_backward: scratch");
 }
 
-constexpr std::int32_t kEndOfList = -1;
-
-// The rows of dout that make up one row of a gradient, in order: first, next(first), ...
-// G is the gradient's type, A that of dout. Without rows the gradient is set to 0 or left alone.
-template <class G, class A, class Next>
+// Adds `count` rows of dout, row(0), row(1), ..., into one row of a gradient. G is the gradient's
+// type, A that of dout. Without rows the gradient is set to 0 or left alone.
+template <class G, class A, class Row>
 void sum_rows(G* gradient,
               const A* dout,
               std::int64_t C,
-              std::int32_t first,
-              const Next& next,
+              std::int64_t count,
+              const Row& row,
               bool accumulate) {
     constexpr std::int64_t kColumns = 128;  // one block's sums stay in the first-level cache
-    if (first == kEndOfList) {
+    if (count == 0) {
         if (!accumulate) std::fill_n(gradient, C, from_float<G>(0.0F));
         return;
     }
     for (std::int64_t begin = 0; begin < C; begin += kColumns) {
-        const std::int64_t count = std::min(kColumns, C - begin);
+        const std::int64_t columns = std::min(kColumns, C - begin);
         float sums[kColumns] = {};
-        for (std::int32_t row = first; row != kEndOfList; row = next(row)) {
-            const A* values = dout + row * C + begin;
+        for (std::int64_t r = 0; r < count; ++r) {
+            const A* values = dout + row(r) * C + begin;
 #pragma omp simd
-            for (std::int64_t i = 0; i < count; ++i)
+            for (std::int64_t i = 0; i < columns; ++i)
                 sums[i] += to_float(values[i]);
         }
-        for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t i = 0; i < columns; ++i) {
             const float old = accumulate ? to_float(gradient[begin + i]) : 0.0F;
             gradient[begin + i] = from_float<G>(old + sums[i]);
         }
     }
 }
 
-// scratch becomes one linked list of positions per row of dwte, in increasing order.
-struct PositionLists {
-    std::int32_t* first;  // (Vp)
-    std::int32_t* next;   // (B * T)
-};
-
-PositionLists list_positions(const EmbeddingBackward& a) {
-    const std::int64_t Vp = a.dwte.dim(0);
-    const std::int32_t* ids = a.ids.ptr<std::int32_t>();
-    PositionLists lists{};
-    lists.first = static_cast<std::int32_t*>(a.scratch.data);
-    lists.next = lists.first + Vp;
-    std::fill_n(lists.first, Vp, kEndOfList);
-    for (std::int64_t n = a.ids.numel() - 1; n >= 0; --n) {
-        lists.next[n] = lists.first[ids[n]];
-        lists.first[ids[n]] = static_cast<std::int32_t>(n);
-    }
-    return lists;
-}
-
 template <class A, class G>
 void token_gradient(const EmbeddingBackward& a) {
     const std::int64_t C = a.dout.dim(2);
-    const std::int64_t Vp = a.dwte.dim(0);
-    const A* dout = a.dout.ptr<A>();
+    const auto* begin = static_cast<const TokenEntry*>(a.order.data);
+    const TokenEntry* end = begin + a.order.dim(0);
     G* dwte = a.dwte.ptr<G>();
-    const PositionLists lists = list_positions(a);
-    const auto next = [&](std::int32_t row) { return lists.next[row]; };
 #pragma omp parallel for schedule(dynamic, 64)
-    for (std::int64_t v = 0; v < Vp; ++v)
-        sum_rows(dwte + v * C, dout, C, lists.first[v], next, a.accumulate_dwte);
+    for (std::int64_t v = 0; v < a.dwte.dim(0); ++v) {
+        const TokenEntry* first =
+            std::partition_point(begin, end, [&](auto e) { return e.id < v; });
+        const TokenEntry* last =
+            std::partition_point(first, end, [&](auto e) { return e.id == v; });
+        const auto row = [&](std::int64_t r) { return std::int64_t{first[r].position}; };
+        sum_rows(dwte + v * C, a.dout.ptr<A>(), C, last - first, row, a.accumulate_dwte);
+    }
 }
 
 template <class A, class G>
 void position_gradient(const EmbeddingBackward& a) {
-    const std::int64_t N = a.ids.numel();
+    const std::int64_t B = a.dout.dim(0);
     const std::int64_t T = a.dout.dim(1);
     const std::int64_t C = a.dout.dim(2);
-    const A* dout = a.dout.ptr<A>();
     G* dwpe = a.dwpe.ptr<G>();
-    const auto next = [&](std::int32_t row) {
-        return row + T < N ? static_cast<std::int32_t>(row + T) : kEndOfList;
-    };
 #pragma omp parallel for schedule(static)
     for (std::int64_t t = 0; t < a.dwpe.dim(0); ++t) {
-        const bool is_used = t < T && N > 0;
-        sum_rows(dwpe + t * C, dout, C, is_used ? static_cast<std::int32_t>(t) : kEndOfList, next,
-                 a.accumulate_dwpe);
+        const auto row = [&](std::int64_t b) { return b * T + t; };
+        sum_rows(dwpe + t * C, a.dout.ptr<A>(), C, t < T ? B : 0, row, a.accumulate_dwpe);
     }
 }
 
@@ -173,10 +154,10 @@ std::int64_t forward_bytes(const EmbeddingForward& a) {
 std::int64_t backward_bytes(const EmbeddingBackward& a) {
     const std::int64_t row = a.dout.dim(2) * size_of(a.dwte.dtype);
     const std::int64_t wte_rows =
-        a.accumulate_dwte ? 2 * std::min(a.ids.numel(), a.dwte.dim(0)) : a.dwte.dim(0);
+        a.accumulate_dwte ? 2 * std::min(a.order.dim(0), a.dwte.dim(0)) : a.dwte.dim(0);
     const std::int64_t wpe_rows =
         !a.dwpe ? 0 : (a.accumulate_dwpe ? 2 * a.dout.dim(1) : a.dwpe.dim(0));
-    return bytes_of_tensors(a.ids, a.dout) + (wte_rows + wpe_rows) * row;
+    return bytes_of_tensors(a.order, a.dout) + (wte_rows + wpe_rows) * row;
 }
 
 }  // namespace
@@ -203,10 +184,10 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
 
 std::int64_t embedding_backward_scratch_bytes(Device device,
                                               std::int64_t num_tokens,
-                                              std::int64_t Vp,
+                                              std::int64_t,
                                               std::int64_t C) {
-    if (device == Device::cuda) return cuda::embedding_backward_scratch_bytes(num_tokens, Vp, C);
-    return (Vp + num_tokens) * static_cast<std::int64_t>(sizeof(std::int32_t));
+    if (device == Device::cuda) return cuda::embedding_backward_scratch_bytes(num_tokens, C);
+    return 0;
 }
 
 namespace cpu {

@@ -7,7 +7,8 @@
 // Deterministic: each gradient row is summed in the order of (b, t), in fp32. When overwriting,
 // rows of dwte whose id does not occur (padded rows included) are set to 0. A model without learned
 // positions passes null views for wpe and dwpe.
-// Precondition: 0 <= ids < rows of wte; the loader has checked it (data/), the op does not.
+// Preconditions: 0 <= ids < rows of wte, and order holds each position once, sorted; the loader has
+// seen to both (data/), the op does not check them.
 // Errors: embedding.shape, embedding.dtype, embedding.scratch, op.device, op.missing.
 #pragma once
 
@@ -28,7 +29,7 @@ struct EmbeddingBackward {
     Tensor dwpe;           // (max T, C), dtype of dwte; or a null view
     Tensor scratch;        // (embedding_backward_scratch_bytes) u8
     ConstTensor dout;      // (B, T, C) f32 or bf16
-    ConstTensor ids;       // (B, T) i32
+    ConstTensor order;     // (B * T, 2) i32: TokenEntry of engine/core/token_order.h
     bool accumulate_dwte;  // += instead of =; true after the head has written the tied dwte
     bool accumulate_dwpe;  // += instead of =
 };

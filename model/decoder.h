@@ -42,10 +42,11 @@ class Decoder {
     Tensor loss(Stream stream, GroupHooks& hooks, ConstTensor targets);
     // Adds the gradient of the *sum* of the losses to the hooks' gradients. LM head, loss and their
     // gradients are one op (kernels/lm_head.h). With cuDNN's attention the batch must be of the
-    // planned B and T (model.batch).
+    // planned B and T (model.batch). order: (B * T, 2) i32, the inputs of forward() as
+    // engine/core/token_order.h sorts them.
     Tensor loss_and_backward(Stream stream,
                              GroupHooks& hooks,
-                             ConstTensor inputs,
+                             ConstTensor order,
                              ConstTensor targets);
     // Logits of `num_rows` positions from `row` on (row = b * T + t): (num_rows, Vp), dtype of the
     // model. num_rows at most the planned logits rows (model.batch).

@@ -13,7 +13,7 @@ namespace ingot {
 
 Tensor Decoder::loss_and_backward(Stream stream,
                                   GroupHooks& hooks,
-                                  ConstTensor inputs,
+                                  ConstTensor order,
                                   ConstTensor targets) {
     ENSURE(options_.with_backward, "model.no_backward",
            "Decoder: backward was asked of a Decoder planned for evaluation only");
@@ -36,7 +36,7 @@ Tensor Decoder::loss_and_backward(Stream stream,
                                 .dwpe = view_param(embedding.grads, wpe_),
                                 .scratch = scratch_.tensor(plan_.op_scratch),
                                 .dout = scratch(plan_.dresidual).view({B_, T_, config_.channels}),
-                                .ids = inputs,
+                                .order = order,
                                 .accumulate_dwte = true,
                                 .accumulate_dwpe = embedding.accumulate});
     hooks.after_backward(stream, 0, true);

@@ -24,7 +24,7 @@ void add_embedding(std::vector<Case>& cases, const ModelSizes& m) {
         cases.push_back({.op = "embedding_backward",
                          .shape = str(m.B, "x", m.T, "x", m.C),
                          .dtype = dtype,
-                         .bytes = bytes_of(DType::i32, N) + bytes_of(dtype, N * m.C) +
+                         .bytes = bytes_of(DType::i32, 2 * N) + bytes_of(dtype, N * m.C) +
                                   bytes_of(DType::f32, 2 * m.C * (rows + m.T)),
                          .flops = 0.0,
                          .make = [=](Inputs& in) -> Call {
@@ -34,7 +34,7 @@ void add_embedding(std::vector<Case>& cases, const ModelSizes& m) {
                                                           .dwpe = in.space(DType::f32, {m.T, m.C}),
                                                           .scratch = in.scratch(scratch),
                                                           .dout = in.values(dtype, {m.B, m.T, m.C}),
-                                                          .ids = in.ids({m.B, m.T}, m.V),
+                                                          .order = in.token_order(N, m.V),
                                                           .accumulate_dwte = true,
                                                           .accumulate_dwpe = true};
                              return [=](Stream s) { embedding_backward(s, args); };

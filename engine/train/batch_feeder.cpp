@@ -4,7 +4,7 @@ namespace ingot {
 
 ArenaPlan BatchFeeder::plan(std::int64_t B, std::int64_t T) {
     ArenaPlan plan("training batches");
-    plan.add("ids", DType::i32, {kSlots, 2, B, T});
+    plan.add("ids", DType::i32, {kSlots, kBatchFields, B, T});
     plan.place();
     return plan;
 }
@@ -26,18 +26,25 @@ DeviceBatch BatchFeeder::next(Stream stream) {
     copied.synchronize();
     batch.host = loader_.next();
 
-    const Tensor ids = arena_.tensor(0).slice(batch.slot, batch.slot + 1).view({2, B_, T_});
-    const Tensor inputs = ids.slice(0, 1).view({B_, T_});
-    const Tensor targets = ids.slice(1, 2).view({B_, T_});
+    const Tensor fields = memory(batch.slot);
+    const Tensor inputs = fields.slice(0, 1).view({B_, T_});
+    const Tensor targets = fields.slice(1, 2).view({B_, T_});
+    const Tensor order = fields.slice(2, 4).view({B_ * T_, 2});
     const Stream copy_stream = context_.copy_stream();
     copy_stream.wait(released_[static_cast<std::size_t>(batch.slot)]);
     copy(copy_stream, inputs, batch.host.inputs);
     copy(copy_stream, targets, batch.host.targets);
+    copy(copy_stream, order, batch.host.order);
     copy_stream.record(copied);
     stream.wait(copied);
     batch.inputs = inputs;
     batch.targets = targets;
+    batch.order = order;
     return batch;
+}
+
+Tensor BatchFeeder::memory(int slot) const {
+    return arena_.tensor(0).slice(slot, slot + 1).view({kBatchFields, B_, T_});
 }
 
 void BatchFeeder::release(Stream stream, const DeviceBatch& batch) {

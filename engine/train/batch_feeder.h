@@ -13,6 +13,7 @@ namespace ingot {
 struct DeviceBatch {
     ConstTensor inputs;   // (B, T) i32 on the device
     ConstTensor targets;  // (B, T) i32 on the device
+    ConstTensor order;    // (B * T, 2) i32 on the device
     Batch host;           // facts about it: step, valid_targets, token_hash, wait_ms
     int slot = 0;
 };
@@ -30,6 +31,8 @@ class BatchFeeder {
     DeviceBatch next(Stream stream);
     // Work that reads the batch has been enqueued on `stream`: its slot may be filled again after.
     void release(Stream stream, const DeviceBatch& batch);
+    // (kBatchFields, B, T) i32 on the device; the warm-up may use it before the first batch.
+    Tensor memory(int slot) const;
 
   private:
     Context& context_;

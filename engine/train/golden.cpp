@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/core/token_order.h"
 #include "engine/train/config.h"
 #include "engine/train/hf_weights.h"
 #include "engine/train/optimizer.h"
@@ -55,12 +56,13 @@ class GoldenRun {
           decoder_(context, read_gpt2_config(folder), activation_options(options)),
           store_(context, decoder_.params(), {.params = options.dtype, .grads = options.grads}),
           optimizer_(context, store_, optimizer_options()),
-          batch_(context, 2 * B_ * T_ * 4, "golden batch") {
+          batch_(context, 4 * B_ * T_ * 4, "golden batch") {
         ENSURE(B_ % micro_batch_ == 0, "golden.format", folder, ": ", B_,
                " rows do not divide into micro-batches of ", micro_batch_);
         import_hf_weights(folder, store_);
         inputs_ = load_ids("inputs", 0);
         targets_ = load_ids("targets", B_ * T_ * 4);
+        order_ = load_order(2 * B_ * T_ * 4);
     }
 
     std::vector<GoldenLine> run() {
@@ -119,6 +121,20 @@ class GoldenRun {
         return tensor;
     }
 
+    // (B * T, 2): that of each micro-batch, one after the other.
+    Tensor load_order(std::int64_t offset_bytes) {
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(B_ * T_));
+        golden_.read_i32("inputs", 0, B_ * T_, ids.data());
+        std::vector<std::int32_t> order(2 * ids.size());
+        const std::int64_t tokens = micro_batch_ * T_;
+        for (std::int64_t begin = 0; begin < B_ * T_; begin += tokens)
+            TokenSorter().sort(ids.data() + begin, tokens, order.data() + 2 * begin);
+        const Tensor tensor = batch_.tensor(DType::i32, {B_ * T_, 2}, offset_bytes);
+        copy(stream_, tensor, make_tensor(order.data(), DType::i32, {B_ * T_, 2}, Device::cpu));
+        stream_.synchronize();
+        return tensor;
+    }
+
     void compare_logits() {
         const std::int64_t V = decoder_.config().vocab_size;
         const std::int64_t Vp = decoder_.config().padded_vocab_size();
@@ -145,7 +161,8 @@ class GoldenRun {
             const Tensor inputs = inputs_.slice(b, b + micro_batch_);
             store_.begin_micro_step(b / micro_batch_);
             decoder_.forward(stream_, store_, inputs);
-            const Tensor losses = decoder_.loss_and_backward(stream_, store_, inputs,
+            const Tensor order = order_.slice(b * T_, (b + micro_batch_) * T_);
+            const Tensor losses = decoder_.loss_and_backward(stream_, store_, order,
                                                              targets_.slice(b, b + micro_batch_));
             sum(stream_, {.out = optimizer_.loss_sum(), .inp = losses, .accumulate = b > 0});
         }
@@ -207,7 +224,7 @@ class GoldenRun {
     ParamStore store_;
     Optimizer optimizer_;
     Buffer batch_;
-    Tensor inputs_, targets_;
+    Tensor inputs_, targets_, order_;
     std::vector<GoldenLine> lines_;
 };
 

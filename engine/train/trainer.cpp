@@ -91,7 +91,7 @@ Trainer::~Trainer() = default;
 // Everything that a step does is done once before step 1, so that steps load and allocate nothing.
 void Trainer::warm_up() {
     const Stream stream = context_->compute_stream();
-    const WarmUp parts{*decoder_, *store_, *optimizer_, *evaluator_};
+    const WarmUp parts{*decoder_, *store_, *optimizer_, feeder_->memory(0)};
     choose_matmul_algorithms(stream, parts, config_.train.matmul_plans,
                              folder_->log_dir() + "/matmul_plans.txt", log_);
     warm_up_evaluation(stream, parts);
@@ -190,7 +190,7 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
         decoder_->forward(stream, *store_, batch.inputs);
         timer_->mark(stream, PhaseTimer::Phase::forward);
         const Tensor losses =
-            decoder_->loss_and_backward(stream, *store_, batch.inputs, batch.targets);
+            decoder_->loss_and_backward(stream, *store_, batch.order, batch.targets);
         sum(stream, {.out = optimizer_->loss_sum(), .inp = losses, .accumulate = micro_step > 0});
         timer_->mark(stream, PhaseTimer::Phase::backward);
         feeder_->release(stream, batch);

@@ -7,6 +7,7 @@
 #include "engine/core/file.h"
 #include "engine/core/op_range.h"
 #include "engine/core/rng.h"
+#include "engine/core/token_order.h"
 #include "engine/train/console.h"
 #include "kernels/cast.h"
 #include "kernels/matmul_plan.h"
@@ -15,18 +16,27 @@
 namespace ingot {
 namespace {
 
-// (B, T) random tokens in the evaluator's device memory.
-Tensor random_batch(Stream stream, const WarmUp& parts) {
-    const Tensor ids = parts.evaluator.ids();
-    std::vector<std::int32_t> random(static_cast<std::size_t>(ids.numel()));
+struct RandomBatch {
+    Tensor ids;    // (B, T)
+    Tensor order;  // (B * T, 2)
+};
+
+RandomBatch random_batch(Stream stream, const WarmUp& parts) {
+    const std::int64_t B = parts.batch.dim(1);
+    const std::int64_t T = parts.batch.dim(2);
+    std::vector<std::int32_t> random(static_cast<std::size_t>(B * T));
     for (std::size_t i = 0; i < random.size(); ++i) {
         random[i] =
             static_cast<std::int32_t>(philox_uniform(0, random_stream(RandomUse::warm_up, 0), i) *
                                       static_cast<double>(parts.decoder.config().vocab_size));
     }
-    copy(stream, ids, make_tensor(random.data(), DType::i32, {ids.numel()}, Device::cpu));
-    stream.synchronize();  // before `random` goes
-    return ids.view({parts.decoder.options().B, parts.decoder.options().T});
+    std::vector<std::int32_t> order = token_order(random);
+    const RandomBatch batch = {parts.batch.slice(0, 1).view({B, T}),
+                               parts.batch.slice(2, 4).view({B * T, 2})};
+    copy(stream, batch.ids, make_tensor(random.data(), DType::i32, {B, T}, Device::cpu));
+    copy(stream, batch.order, make_tensor(order.data(), DType::i32, {B * T, 2}, Device::cpu));
+    stream.synchronize();  // before the host's memory goes
+    return batch;
 }
 
 // A text of another GPU model or cuBLASLt is left aside with a warning.
@@ -47,12 +57,13 @@ void import_plans(Stream stream, const std::string& path, Log& log) {
 
 void warm_up_step(Stream stream, const WarmUp& parts) {
     const TraceRange range("warm-up");
-    const Tensor batch = random_batch(stream, parts);
+    const RandomBatch batch = random_batch(stream, parts);
     const Tensor loss_sum = parts.optimizer.loss_sum();
     for (const std::int64_t micro_step : {0, 1}) {
         parts.store.begin_micro_step(micro_step);
-        parts.decoder.forward(stream, parts.store, batch);
-        const Tensor losses = parts.decoder.loss_and_backward(stream, parts.store, batch, batch);
+        parts.decoder.forward(stream, parts.store, batch.ids);
+        const Tensor losses =
+            parts.decoder.loss_and_backward(stream, parts.store, batch.order, batch.ids);
         sum(stream, {.out = loss_sum, .inp = losses, .accumulate = micro_step > 0});
     }
     // AdamW does nothing in a step whose loss is not finite.
@@ -63,12 +74,11 @@ void warm_up_step(Stream stream, const WarmUp& parts) {
 
 void warm_up_evaluation(Stream stream, const WarmUp& parts) {
     const TraceRange range("warm-up");
-    const Tensor batch = random_batch(stream, parts);
-    parts.decoder.forward(stream, parts.store, batch);
-    const Tensor losses = parts.decoder.loss(stream, parts.store, batch);
+    const Tensor ids = random_batch(stream, parts).ids;
+    parts.decoder.forward(stream, parts.store, ids);
+    const Tensor losses = parts.decoder.loss(stream, parts.store, ids);
     sum(stream, {.out = parts.optimizer.loss_sum(), .inp = losses, .accumulate = false});
-    parts.decoder.forward(stream, parts.store,
-                          batch.view({batch.numel()}).slice(0, 1).view({1, 1}));
+    parts.decoder.forward(stream, parts.store, ids.view({ids.numel()}).slice(0, 1).view({1, 1}));
     parts.decoder.logits(stream, parts.store, 0, 1);
     stream.synchronize();
 }

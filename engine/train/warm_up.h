@@ -4,9 +4,10 @@
 
 #include <string>
 
+#include "data/loader.h"
 #include "engine/core/log.h"
-#include "engine/train/evaluator.h"
 #include "engine/train/optimizer.h"
+#include "model/decoder.h"
 
 namespace ingot {
 
@@ -15,7 +16,7 @@ struct WarmUp {
     Decoder& decoder;
     ParamStore& store;
     Optimizer& optimizer;
-    Evaluator& evaluator;
+    Tensor batch;  // (kBatchFields, B, T) i32 on the device, free for the warm-up
 };
 
 // Two micro-steps on random tokens (the second adds to the gradients, which is a matmul of its

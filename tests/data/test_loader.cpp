@@ -12,6 +12,7 @@
 
 #include "data/loader.h"
 #include "data/token_hash.h"
+#include "engine/core/token_order.h"
 #include "tests/data/shard_fixture.h"
 #include "tests/support/temp_folder.h"
 
@@ -260,8 +261,8 @@ TEST_CASE("loader: a batch stays as it is for `held` calls of next(), in the cal
     const TokenSet set({.files = folder / "a.bin"});
     LoaderConfig config{.seq_len = 4, .workers = 3, .prefetch = 2, .held = 2, .memory = {}};
     std::vector<std::int32_t> memory(static_cast<std::size_t>(loader_memory_numel(config)));
-    CHECK(memory.size() == 4 * 2 * 4);
-    config.memory = make_tensor(memory.data(), DType::i32, {32}, Device::cpu);
+    CHECK(memory.size() == 4 * 4 * 4);
+    config.memory = make_tensor(memory.data(), DType::i32, {64}, Device::cpu);
     Loader loader(set, config);
     Batch before = loader.next();
     Ids before_ids = copy_of(before.inputs);
@@ -274,6 +275,25 @@ TEST_CASE("loader: a batch stays as it is for `held` calls of next(), in the cal
         if (copy_of(before.inputs) != before_ids) FAIL_CHECK("batch " << i << " was overwritten");
         before = batch;
         before_ids = ids;
+    }
+}
+
+TEST_CASE("loader: the order of a batch is that of its inputs") {
+    const TempFolder folder;
+    write_token_shard(folder / "a.bin", shard_facts(50), random_ids(20000, 50, 1));
+    const TokenSet set({.files = folder / "a.bin"});
+    for (const int workers : {0, 3}) {
+        Loader loader(set, {.seq_len = 17,
+                            .micro_batch = 5,
+                            .global_batch = 10,
+                            .workers = workers,
+                            .memory = {}});
+        for (int i = 0; i < 50; ++i) {
+            const Batch batch = loader.next();
+            const Ids ids = copy_of(batch.inputs);
+            CHECK(batch.order.dim(0) == 85);
+            CHECK(copy_of(batch.order) == token_order(ids));
+        }
     }
 }
 
@@ -295,7 +315,7 @@ TEST_CASE("loader: numbers that cannot work are refused with both") {
     std::vector<std::int32_t> memory(10);
     LoaderConfig small{.seq_len = 8, .memory = {}};
     small.memory = make_tensor(memory.data(), DType::i32, {10}, Device::cpu);
-    CHECK(contains(error_with(small), "memory is (10) i32 on cpu, needed are 80 i32"));
+    CHECK(contains(error_with(small), "memory is (10) i32 on cpu, needed are 160 i32"));
 }
 
 TEST_CASE("loader: a shard truncated during the run ends it within a step, naming the file (B28)") {

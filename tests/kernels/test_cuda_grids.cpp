@@ -28,9 +28,9 @@ TEST_CASE("cuda grids: scratch of the ops of GPT-2 124M, from the shape alone") 
     CHECK(layernorm_backward_scratch_bytes(cuda, 1, 8) == 2 * 8 * 4);
     CHECK(squared_norm_scratch_bytes(cuda, 124'475'904) == 528 * 4);
     CHECK(squared_norm_scratch_bytes(cuda, 16385) == 2 * 4);
-    // Two lists over ids, three over positions, two partial sums for each chunk of 32.
+    // A flag for each chunk of 16 and 32 columns, and two partial sums for each chunk.
     CHECK(embedding_backward_scratch_bytes(cuda, N, 50304, 768) ==
-          2 * 201216 + 3 * N * 4 + 2 * 2048 * 768 * 4);
+          4096 * 24 * 4 + 2 * 4096 * 768 * 4);
     // Row sums of the general path; flags, statistics, and rings of dQ and of dK, dV for flash.
     CHECK(attention_backward_scratch_bytes(cuda, {64, 1024, 12, 12, 64, DType::f32}) ==
           64 * 12 * 1024 * 4);
@@ -51,18 +51,19 @@ TEST_CASE(
         int chunks = 0;
         for (int block = 0; block < grid.num_blocks(); ++block) {
             for (int warp = 0; warp < cuda::kEmbeddingWarps; ++warp) {
-                const cuda::EmbeddingWork work = cuda::embedding_work(grid, block, warp);
+                cuda::EmbeddingWork work = grid.work(block);
+                work.item = work.item * cuda::kEmbeddingWarps + warp;
                 CHECK(seen.insert({work.slice, work.is_position, work.item}).second);
                 const std::pair<int, bool> now{work.slice, work.is_position};
                 CHECK((now == last || now.first > last.first || !now.second));
                 last = now;
                 if (work.slice != grid.slices - 1) continue;
                 positions += work.is_position && work.item < max_T ? 1 : 0;
-                chunks += !work.is_position && work.item * 32 < N ? 1 : 0;
+                chunks += !work.is_position && work.item * 16 < N ? 1 : 0;
             }
         }
         CHECK(last.first == grid.slices - 1);
         CHECK(positions == max_T);
-        CHECK(chunks == (N + 31) / 32);
+        CHECK(chunks == (N + 15) / 16);
     }
 }

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "engine/core/token_order.h"
 #include "kernels/embedding.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
@@ -28,6 +29,7 @@ struct Fixture {
         : shape(s),
           id_values(random_ids("ids", s.B * s.T, static_cast<int>(s.Vp))),
           ids(context, {s.B, s.T}, id_values),
+          order(context, {s.B * s.T, 2}, token_order(id_values)),
           wte(context, dtype, {s.Vp, s.C}, random_values("wte", s.Vp * s.C)),
           wpe(context, dtype, {s.max_T, s.C}, random_values("wpe", s.max_T * s.C)),
           out(context, dtype, {s.B, s.T, s.C}),
@@ -44,14 +46,14 @@ struct Fixture {
                 .dwpe = dwpe,
                 .scratch = scratch,
                 .dout = dout,
-                .ids = ids,
+                .order = order,
                 .accumulate_dwte = accumulate_dwte,
                 .accumulate_dwpe = accumulate_dwpe};
     }
 
     Shape shape;
     std::vector<std::int32_t> id_values;
-    TestTensor ids, wte, wpe, out, dout, dwte, dwpe, scratch;
+    TestTensor ids, order, wte, wpe, out, dout, dwte, dwpe, scratch;
 };
 
 std::vector<double> forward_oracle(const Fixture& f, bool with_positions) {
@@ -237,7 +239,7 @@ TEST_CASE("embedding_backward: one id everywhere sums all rows in fp32, not in b
         const auto context = make_context(device);
         // 1 + 512 times 2^-9: a sum kept in bf16 would stay at 1.
         const std::int64_t T = 513;
-        const TestTensor ids(*context, {1, T}, std::vector<std::int32_t>(T, 2));
+        const TestTensor order(*context, {T, 2}, token_order(std::vector<std::int32_t>(T, 2)));
         std::vector<float> rows(static_cast<std::size_t>(T) * 8, 0x1.0p-9F);
         std::fill_n(rows.begin(), 8, 1.0F);
         const TestTensor dout(*context, DType::bf16, {1, T, 8}, rows);
@@ -248,12 +250,55 @@ TEST_CASE("embedding_backward: one id everywhere sums all rows in fp32, not in b
                                                        .dwpe = Tensor{},
                                                        .scratch = scratch,
                                                        .dout = dout,
-                                                       .ids = ids,
+                                                       .order = order,
                                                        .accumulate_dwte = false,
                                                        .accumulate_dwpe = false});
         std::vector<float> expected(24, 0.0F);
         std::fill_n(expected.begin() + 16, 8, 2.0F);
         CHECK(dwte.values() == expected);
+    }
+}
+
+TEST_CASE("embedding_backward: runs of an id of any length, from any place in the list") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        for (const std::int64_t C : {4, 5}) {
+            for (int lead = 0; lead < 33; ++lead) {
+                std::vector<std::int32_t> ids;
+                for (int id = 0; id < lead; ++id)
+                    ids.push_back(id);
+                std::int32_t id = 33;
+                for (const int length : {1, 15, 16, 17, 2, 31, 32, 33, 1, 47, 48, 49, 530, 3}) {
+                    ids.insert(ids.end(), static_cast<std::size_t>(length), id);
+                    ++id;
+                }
+                // Small integers: every sum is exact, whatever its order.
+                std::vector<float> rows, expected(static_cast<std::size_t>(id * C), 1.0F);
+                for (std::size_t n = 0; n < ids.size(); ++n) {
+                    for (std::int64_t i = 0; i < C; ++i) {
+                        rows.push_back(
+                            static_cast<float>((n * 7 + static_cast<std::size_t>(i)) % 11) - 4.0F);
+                        expected[static_cast<std::size_t>(ids[n] * C + i)] += rows.back();
+                    }
+                }
+                const auto N = static_cast<std::int64_t>(ids.size());
+                const TestTensor order(*context, {N, 2}, token_order(ids));
+                const TestTensor dout(*context, DType::bf16, {1, N, C}, rows);
+                const TestTensor dwte(*context, DType::f32, {id, C},
+                                      std::vector<float>(static_cast<std::size_t>(id * C), 1.0F));
+                const TestTensor scratch(*context, DType::u8,
+                                         {embedding_backward_scratch_bytes(device, N, id, C)});
+                embedding_backward(context->compute_stream(), {.dwte = dwte,
+                                                               .dwpe = Tensor{},
+                                                               .scratch = scratch,
+                                                               .dout = dout,
+                                                               .order = order,
+                                                               .accumulate_dwte = true,
+                                                               .accumulate_dwpe = false});
+                CAPTURE(lead);
+                CHECK(dwte.values() == expected);
+            }
+        }
     }
 }
 
@@ -358,8 +403,8 @@ TEST_CASE("embedding: contract violations name the tensor, its value and the lim
         CHECK_THROWS_WITH_AS(embedding_backward(stream, bad), doctest::Contains(text), Error);
     };
     EmbeddingBackward backward = f.backward(false, false);
-    backward.scratch = f.scratch.tensor().slice(0, 12);
-    backward_fails(backward, "embedding_backward: scratch has 12 bytes, 44 are needed");
+    backward.order = f.ids;
+    backward_fails(backward, "embedding_backward: order is (2, 3) i32, must be (6, 2)");
     backward = f.backward(false, false);
     backward.dwpe = short_table;
     backward_fails(backward, "embedding_backward: T = 3, but dwpe has 2 rows");

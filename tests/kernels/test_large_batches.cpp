@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "engine/core/token_order.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
@@ -94,6 +95,8 @@ TEST_CASE("large tensors: embedding of a large batch") {
         const std::vector<std::int32_t> ids = random_ids("ids", B * T, static_cast<int>(Vp));
         const TestTensor all_ids(context, {B, T}, ids);
         const TestTensor some_ids(context, {1, kRows}, last_ids(ids, kRows));
+        const TestTensor all_order(context, {B * T, 2}, token_order(ids));
+        const TestTensor some_order(context, {kRows, 2}, token_order(last_ids(ids, kRows)));
         const TestTensor wte = random_tensor(context, DType::bf16, {Vp, C}, "wte");
         const TestTensor wpe = random_tensor(context, DType::bf16, {T, C}, "wpe");
         const TestTensor out(context, DType::bf16, {1, kRows, C});
@@ -117,14 +120,14 @@ TEST_CASE("large tensors: embedding of a large batch") {
                                     .dwpe = dwpe,
                                     .scratch = scratch,
                                     .dout = dout.tensor().view({1, kRows, C}),
-                                    .ids = some_ids,
+                                    .order = some_order,
                                     .accumulate_dwte = false,
                                     .accumulate_dwpe = false});
         embedding_backward(stream, {.dwte = all_dwte,
                                     .dwpe = all_dwpe,
                                     .scratch = scratch,
                                     .dout = Tensor(all).view({B, T, C}),
-                                    .ids = all_ids,
+                                    .order = all_order,
                                     .accumulate_dwte = false,
                                     .accumulate_dwpe = false});
         CHECK(all_dwte.values() == dwte.values());  // -0 and 0 are equal
@@ -144,6 +147,7 @@ TEST_CASE("large tensors: a large embedding table") {
         wte.set_last(rows);
         const TestTensor ids(context, {1, 4}, {last, 0, last - 2, last});
         const TestTensor few_ids(context, {1, 4}, {4, 0, 2, 4});
+        const TestTensor order(context, {4, 2}, token_order({last, 0, last - 2, last}));
         const TestTensor out(context, DType::bf16, {1, 4, C}), few(context, DType::bf16, {1, 4, C});
         const ConstTensor no_positions;
         embedding_forward(stream, {.out = out, .ids = ids, .wte = wte, .wpe = no_positions});
@@ -165,7 +169,7 @@ TEST_CASE("large tensors: a large embedding table") {
                                     .dwpe = Tensor{},
                                     .scratch = scratch,
                                     .dout = dout,
-                                    .ids = ids,
+                                    .order = order,
                                     .accumulate_dwte = false,
                                     .accumulate_dwpe = false});
         const std::vector<float> d = dout.values();

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "engine/core/token_order.h"
 #include "kernels/cross_entropy.h"
 #include "model/decoder.h"
 #include "tests/support/checked_hooks.h"
@@ -43,7 +44,8 @@ struct Run {
         : context(c),
           decoder(c, small_model(), options(c, recompute, planned_rows)),
           store(c, decoder.params(), {.params = DType::f32, .grads = DType::f32}),
-          inputs(c, {kB, kT}, random_ids("inputs", kB * kT, 37)),
+          ids(random_ids("inputs", kB * kT, 37)),
+          inputs(c, {kB, kT}, ids),
           targets(c, {kB, kT}, masked(random_ids("targets", kB * kT, 37))) {
         store.initialize(5);
     }
@@ -71,7 +73,11 @@ struct Run {
             store.begin_micro_step(b / rows);
             const Tensor batch = inputs.tensor().slice(b, b + rows);
             decoder.forward(stream, hooks, batch);
-            decoder.loss_and_backward(stream, hooks, batch, targets.tensor().slice(b, b + rows));
+            const TestTensor order(
+                context, {rows * kT, 2},
+                token_order({ids.begin() + b * kT, ids.begin() + (b + rows) * kT}));
+            decoder.loss_and_backward(stream, hooks, order, targets.tensor().slice(b, b + rows));
+            stream.synchronize();  // before the order goes
         }
         std::vector<float> all;
         for (int g = 0; g < store.num_groups(); ++g) {
@@ -97,6 +103,7 @@ struct Run {
     Context& context;
     Decoder decoder;
     ParamStore store;
+    std::vector<std::int32_t> ids;
     TestTensor inputs, targets;
 };
 

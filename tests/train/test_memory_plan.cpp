@@ -162,12 +162,12 @@ TEST_CASE(
     const ActivationPlan activations = plan_activations(r.model, r.activations);
     const auto& op_scratch =
         activations.scratch.regions()[static_cast<std::size_t>(activations.op_scratch)];
-    // The largest is flash attention's: flags, row statistics, and a ring of 64 heads for dQ.
-    CHECK(op_scratch.shape.size_bytes() == 4352 + 768 * 1024 * 8 + 64 * 1024 * 64 * 4);
+    // The largest is the embedding's backward pass: flags and two partial sums for each chunk.
+    CHECK(op_scratch.shape.size_bytes() == 4096 * 24 * 4 + 2 * 4096 * 768 * 4);
     const MemoryPlan plan = plan_memory(r);
     CHECK(bytes_of(plan, "scratch") == activations.scratch.size_bytes());
     CHECK(bytes_of(plan, "matmul workspace") == (64 << 20) + 256);
-    CHECK(bytes_of(plan, "scratch") == 627'052'800);
+    CHECK(bytes_of(plan, "scratch") == 629'538'816);
     for (const char* card : {"a100-80", "h100-80"}) {
         r.target = describe_device(card);
         CHECK(plan_memory(r).exact_bytes() == plan.exact_bytes());

@@ -5,10 +5,12 @@
 #include <doctest/doctest.h>
 
 #include "engine/core/op_range.h"
+#include "engine/core/token_order.h"
 #include "engine/train/warm_up.h"
 #include "kernels/sum.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_matrix.h"
+#include "tests/support/test_tensor.h"
 
 using namespace ingot;
 using namespace ingot::test;
@@ -21,7 +23,7 @@ struct Model {
           decoder(c, config(), {.B = 2, .T = 16, .dtype = params, .device = c.device()}),
           store(c, decoder.params(), {.params = params, .grads = DType::f32}),
           optimizer(c, store, {}),
-          evaluator(c, decoder, store) {
+          batch(c, DType::i32, {kBatchFields, 2, 16}) {
         store.initialize(5);
     }
 
@@ -31,23 +33,22 @@ struct Model {
         return config;
     }
 
-    WarmUp parts() { return {decoder, store, optimizer, evaluator}; }
+    WarmUp parts() { return {decoder, store, optimizer, batch}; }
 
     // One step on fixed tokens.
     void train() {
         const Stream stream = context.compute_stream();
-        const Tensor ids = evaluator.ids();
-        std::vector<std::int32_t> tokens(static_cast<std::size_t>(ids.numel()));
+        std::vector<std::int32_t> tokens(32);
         for (std::size_t i = 0; i < tokens.size(); ++i)
             tokens[i] = static_cast<std::int32_t>(i * 7 % 100);
-        copy(stream, ids, make_tensor(tokens.data(), DType::i32, {ids.numel()}, Device::cpu));
-        stream.synchronize();
-        const Tensor batch = ids.view({2, 16});
+        const TestTensor ids(context, {2, 16}, tokens);
+        const TestTensor order(context, {32, 2}, token_order(tokens));
         store.begin_micro_step(0);
-        decoder.forward(stream, store, batch);
-        const Tensor losses = decoder.loss_and_backward(stream, store, batch, batch);
+        decoder.forward(stream, store, ids);
+        const Tensor losses = decoder.loss_and_backward(stream, store, order, ids);
         sum(stream, {.out = optimizer.loss_sum(), .inp = losses, .accumulate = false});
-        optimizer.step(stream, 1, 1e-2, ids.numel());
+        optimizer.step(stream, 1, 1e-2, 32);
+        stream.synchronize();  // before the batch goes
     }
 
     std::vector<float> state() {
@@ -67,7 +68,7 @@ struct Model {
     Decoder decoder;
     ParamStore store;
     Optimizer optimizer;
-    Evaluator evaluator;
+    TestTensor batch;
 };
 
 }  // namespace
