@@ -191,9 +191,14 @@ AttentionPreparation attention_preparation(const DecoderConfig& config,
 }
 
 std::int64_t default_logits_rows(const DecoderConfig& config, const ActivationOptions& options) {
-    const std::int64_t budget_bytes = options.device == Device::cuda ? 256 << 20 : 16 << 20;
+    const std::int64_t budget_bytes = options.device == Device::cuda ? 512 << 20 : 16 << 20;
     const std::int64_t row_bytes = config.padded_vocab_size() * size_of(options.dtype);
-    return std::clamp<std::int64_t>(budget_bytes / row_bytes, 1, options.B * options.T);
+    const std::int64_t all = options.B * options.T;
+    std::int64_t rows = std::clamp<std::int64_t>(budget_bytes / row_bytes, 1, all);
+    if (options.device == Device::cpu || rows == all) return rows;
+    while ((rows & (rows - 1)) != 0)  // a power of two: whole tiles of the matmuls
+        rows &= rows - 1;
+    return rows;
 }
 
 ActivationPlan plan_activations(const DecoderConfig& config, const ActivationOptions& options) {

@@ -57,7 +57,8 @@ TEST_CASE("activation plan: too long a sequence and unknown words are refused") 
     CHECK(recompute_from_name("light") == Recompute::light);
 }
 
-TEST_CASE("activation plan: a logits chunk never has more rows than the batch") {
+TEST_CASE(
+    "activation plan: a logits chunk is within its budget and never has more rows than the batch") {
     ActivationOptions options;
     options.B = 2;
     options.T = 8;
@@ -65,4 +66,11 @@ TEST_CASE("activation plan: a logits chunk never has more rows than the batch") 
     options.B = 64;
     options.T = 256;
     CHECK(default_logits_rows(preset("gpt2-124m"), options) == (16 << 20) / (50304 * 4));
+    options.device = Device::cuda;
+    options.dtype = DType::bf16;
+    CHECK(default_logits_rows(preset("gpt2-124m"), options) == 4096);  // of 5336 in 512 MiB
+    options.dtype = DType::f32;
+    CHECK(default_logits_rows(preset("gpt2-124m"), options) == 2048);
+    options.B = 1;
+    CHECK(default_logits_rows(preset("gpt2-124m"), options) == 256);
 }
