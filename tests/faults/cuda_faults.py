@@ -26,7 +26,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MANIFEST = "manifest.json"
 TEST_SECONDS = 120  # a fault may make a loop, or a kernel, endless
-LARGE_TESTS = ("test_large_batches", "test_large_tensors")  # take tens of GB of GPU memory: one at a time
+LARGE_TESTS = ("test_large_batches", "test_large_tensors")
+LARGE_JOBS = 2  # each takes up to 37 GB of GPU memory
 PASSED = "NOT NOTICED"
 # Objects of one file with different faults are nearly equal: a dictionary that spans several.
 XZ_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
@@ -173,7 +174,7 @@ def stage(faults, apply_fault, archive, build):
             changed = compile_fault(fault, text, commands, dependencies, build, folder)
             entries.append(
                 {key: fault[key] for key in ("id", "what", "file", "target", "test")}
-                | {"objects": changed}
+                | {"case": fault.get("case", "*"), "objects": changed}
             )
             print(
                 f"{number:3}/{len(faults)} {fault['id']:32} {time.monotonic() - began:5.1f} s  "
@@ -224,8 +225,8 @@ def verdict(returncode, output):
     return True, case.group(1).strip()
 
 
-def run_test(binary, test, environment, seconds):
-    command = [str(binary), f"--source-file=*{test}.cpp", "--abort-after=1"]
+def run_test(binary, test, case, environment, seconds):
+    command = [str(binary), f"--source-file=*{test}.cpp", f"--test-case={case}", "--abort-after=1"]
     # The library beside the program, whatever else the loader would find first.
     search = ":".join(filter(None, [str(binary.parent), os.environ.get("LD_LIBRARY_PATH")]))
     try:
@@ -253,19 +254,21 @@ def try_fault(folder, manifest, fault, environment, seconds):
     # The program finds the library beside itself.
     os.link(folder / fault["target"], place / fault["target"])
     try:
-        return run_test(place / fault["target"], fault["test"], environment, seconds)
+        return run_test(
+            place / fault["target"], fault["test"], fault["case"], environment, seconds
+        )
     finally:
         shutil.rmtree(place)
 
 
 def run_all(folder, manifest, faults, environment, jobs, limit, must_pass=False):
-    """Results in the order of `faults`; tests of large tensors one at a time, after the others.
-    limit(test) is what a test may take, in seconds."""
+    """Results in the order of `faults`; tests of large tensors after the others. limit(fault) is
+    what its test may take, in seconds."""
     results = {}
 
     def one(fault):
         began = time.monotonic()
-        noticed, by = try_fault(folder, manifest, fault, environment, limit(fault["test"]))
+        noticed, by = try_fault(folder, manifest, fault, environment, limit(fault))
         results[fault["id"]] = {
             "id": fault["id"],
             "noticed": noticed,
@@ -281,7 +284,7 @@ def run_all(folder, manifest, faults, environment, jobs, limit, must_pass=False)
 
     large = [fault for fault in faults if fault["test"] in LARGE_TESTS]
     others = [fault for fault in faults if fault["test"] not in LARGE_TESTS]
-    for group, workers in ((others, jobs), (large, 1)):
+    for group, workers in ((others, jobs), (large, min(jobs, LARGE_JOBS))):
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             list(pool.map(one, group))
     return [results[fault["id"]] for fault in faults]
@@ -303,18 +306,21 @@ def run(archive, only, json_path, jobs, seconds, cpu_half):
         manifest = json.loads((folder / MANIFEST).read_text())
         faults = [f for f in manifest["faults"] if not only or f["id"] in only]
         # Without a fault every test must pass, else a failure says nothing.
+        tests = sorted({(f["target"], f["test"], f["case"]) for f in faults})
         clean = [
-            {"id": f"none-{test}", "target": target, "test": test, "objects": {}}
-            for target, test in sorted({(f["target"], f["test"]) for f in faults})
+            {"id": re.sub(r"[^a-z0-9_]+", "-", f"none-{test}-{case}").strip("-"),  # a folder's name
+             "target": target, "test": test, "case": case, "objects": {}}
+            for target, test, case in tests
         ]
         passes = run_all(folder, manifest, clean, environment, jobs, lambda _: 600, must_pass=True)
         failing = broken(passes)
         if failing:
             return f"without any fault fail: {', '.join(failing)}"
         # A test that passes must not be taken for one that hangs.
-        taken = {entry["test"]: result["seconds"] for entry, result in zip(clean, passes)}
-        results = run_all(folder, manifest, faults, environment, jobs,
-                          lambda test: seconds + 2 * taken[test], must_pass=cpu_half)
+        taken = {test: result["seconds"] for test, result in zip(tests, passes)}
+        results = run_all(
+            folder, manifest, faults, environment, jobs,
+            lambda f: seconds + 2 * taken[f["target"], f["test"], f["case"]], must_pass=cpu_half)
     if cpu_half:
         failing = broken(results)
         print(f"{len(results) - len(failing)} of {len(results)} libraries link and pass")

@@ -6,7 +6,7 @@
     tests/faults/run_faults.py --run FILE [--json FILE] [--jobs N] [--seconds N]      with a GPU
 
 faults.json lists the faults: a file, a text that occurs in it exactly once, what replaces it, and
-the test that has to fail. The copy lives in build/faults and is built incrementally: apply one
+the test that has to fail (of CUDA faults also the test case, where the others take long). The copy lives in build/faults and is built incrementally: apply one
 fault, build one test binary, run one test file, take the fault back. A fault that the tests do not
 notice, or that does not compile, is a failure of this script. Needs no package.
 

@@ -3,6 +3,9 @@
 The faults themselves are tried by `make faults`, which builds; this is the part that takes no time.
 """
 
+import fnmatch
+import re
+
 import cuda_faults
 import pytest
 import run_faults
@@ -16,7 +19,9 @@ def test_each_fault_has_exactly_one_place_and_a_test(fault):
     text = (run_faults.ROOT / fault["file"]).read_text()
     assert run_faults.apply_fault(text, fault) != text
     folder = fault["target"].replace("tests_", "tests/")
-    assert (run_faults.ROOT / folder / f"{fault['test']}.cpp").is_file()
+    tests = (run_faults.ROOT / folder / f"{fault['test']}.cpp").read_text()
+    cases = re.findall(r'TEST_CASE\(\s*"([^"]+)"', tests)
+    assert fnmatch.filter(cases, fault.get("case", "*"))
 
 
 def test_there_are_thirty_faults_of_each_kind_with_names_of_their_own_and_one_line_each():

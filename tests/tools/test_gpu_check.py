@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,7 @@ def test_a_failed_run_replaces_the_pass_before_it_and_nothing_else(pack: Pack) -
 def test_a_part_that_is_killed_leaves_no_stale_pass(pack: Pack) -> None:
     assert pack.run("tests").returncode == 0
     # The interpreter itself ends in the middle of the part.
-    pack.put("tools/gpu_check/part_tests.py", "def run(check):\n    import os\n    os._exit(9)\n"
-             "run_ptx80 = run\n")
+    pack.put("tools/gpu_check/part_tests.py", "def run(check):\n    import os\n    os._exit(9)\n")
     assert pack.run("tests").returncode == 9
     entry = pack.entry("tests")
     assert not entry["passed"] and entry["problems"] == ["the part did not come to its end"]
@@ -91,6 +91,24 @@ def test_an_error_in_a_part_is_a_problem_and_the_next_part_runs(pack: Pack) -> N
     assert done.returncode == 1
     assert "bin-ptx80-101376/libingot.so is missing" in done.stdout
     assert "tests_ptx80 FAILED, kernels passed" in done.stdout
+
+
+def test_filters_that_leave_a_case_out_are_noticed(pack: Pack) -> None:
+    assert pack.run("tests_ptx80", tests_kernels={"cases": 10, "skipped": 20}).returncode == 0
+    done = pack.run("tests_ptx80", tests_kernels={"cases": 10, "skipped": 21})
+    assert done.returncode == 1
+    assert ("tests_kernels, 101376 bytes: cases that ran: 30 cases, must be at least 31"
+            in done.stdout)
+
+
+def test_compiled_ptx_is_kept_apart_for_each_library(pack: Pack) -> None:
+    assert pack.run("tests_ptx80").returncode == 0
+    caches = {re.search(r"CUDA_CACHE_PATH=(\S+)", line).group(1): line
+              for line in pack.entry("tests_ptx80")["commands"] if "CUDA_CACHE_PATH" in line}
+    assert len(caches) == 8
+    assert all(f"cache-{limit}" in cache
+               for cache, line in caches.items()
+               for limit in re.findall(r"/ptx80-(\d+)/", line))
 
 
 def test_memory_bound_kernels_and_attention_are_held_against_their_roofs(pack: Pack) -> None:

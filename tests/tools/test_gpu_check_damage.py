@@ -159,7 +159,7 @@ def test_a_signal_ends_the_programs_too_and_leaves_no_stale_pass(
             if at_once else "check.commands.run(c)")
     pack.put("tools/gpu_check/part_tests.py", "def run(check):\n"
              "    c = ['/bin/sh', '-c', 'echo $$ > pid; exec sleep 60']\n"
-             f"    {call}\nrun_ptx80 = run\n")
+             f"    {call}\n")
     process = pack.start("tests")
     pid = int(wait_for(pack.root / "build/gpu_check/tests/pid"))
     # A second run would share the GPU, the work folder and the results.

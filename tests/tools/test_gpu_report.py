@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_check import (doctest_output, machine, pack, part_sanitize, part_tests, report, results,
+from gpu_check import (doctest_output, machine, pack, part_sanitize, part_tests_ptx80, report, results,
                        sources, stale, step_floor, training)
 from gpu_check.__main__ import RUN
 from gpu_check.check import Bar
@@ -80,7 +80,7 @@ def test_the_files_of_tests_train_with_cuda_cases_run_from_ptx() -> None:
     marks = ("test_devices()", "has_gpu()", "make_cuda(")
     with_cuda = {path.name for path in (ROOT / "tests/train").glob("test_*.cpp")
                  if any(mark in path.read_text() for mark in marks)}
-    assert with_cuda == set(part_tests.CUDA_TRAIN_FILES)
+    assert with_cuda == set(part_tests_ptx80.CUDA_TRAIN_FILES)
 
 
 def test_every_filter_of_the_sanitizers_names_a_case() -> None:

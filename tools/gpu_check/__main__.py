@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from gpu_check import (machine, part_e2e, part_export, part_faults, part_kernels, part_sanitize,
-                       part_tests, report, results, sources, stale)
+                       part_tests, part_tests_ptx80, report, results, sources, stale)
 from gpu_check.check import Check
 from gpu_check.commands import CommandError, Commands
 
 RUN = {
     "tests": part_tests.run,
-    "tests_ptx80": part_tests.run_ptx80,
+    "tests_ptx80": part_tests_ptx80.run,
     "sanitize": part_sanitize.run,
     "faults": part_faults.run,
     "kernels": part_kernels.run,

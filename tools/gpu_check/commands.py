@@ -122,9 +122,13 @@ class Commands:
 
     def at_once(self, calls: list[dict[str, Any]], width: int) -> list[Done]:
         """Several runs (keywords of run()) beside each other, `width` at a time."""
+        return [done for done, in self.chains_at_once([[call] for call in calls], width)]
+
+    def chains_at_once(self, chains: list[list[dict[str, Any]]], width: int) -> list[list[Done]]:
+        """As at_once(), for chains of runs that follow each other."""
         with ThreadPoolExecutor(width) as pool:
             try:
-                return list(pool.map(lambda keywords: self.run(**keywords), calls))
+                return list(pool.map(lambda chain: [self.run(**call) for call in chain], chains))
             except BaseException:  # a signal, too: the pool would wait for all of them
                 self._is_stopped = True
                 raise

@@ -16,7 +16,7 @@ def run(check: Check) -> None:
     out = check.work / "faults.json"
     done = check.commands.run(
         [*check.script("tests/faults/run_faults.py"), "--run", str(archive), "--json", str(out),
-         "--jobs", "8"],
+         "--jobs", "8", "--seconds", "60"],
         environment=check.commands.environment, log="faults")
     if not out.exists():
         check.problem(f"run_faults.py {done.ended}: {done.last_lines()}")

@@ -1,0 +1,92 @@
+"""The CUDA tests and a training run from compute_80 PTX alone, at the shared memory of older cards.
+
+The driver compiles the PTX when a program first uses a file's kernels, on one thread, and that takes
+longer than the tests. So the programs run beside each other; each chain below has a cache of compiled
+code for itself, as two programs that fill the same one lose part of it to each other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gpu_check import part_tests, training
+from gpu_check.check import Check
+
+LIMITS = (166912, 101376)  # tools/gpu_pack.sh
+# Of tests_train, the files with CUDA cases; the others train on the CPU and load no PTX.
+CUDA_TRAIN_FILES = ("test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
+                    "test_trainer_cuda.cpp", "test_warm_up.cpp")
+FLASH, LARGE = "*test_attention_flash*.cpp", "*test_large_*.cpp"
+# name: program and filters
+KERNELS = {
+    "tests_kernels (flash)": ["tests_kernels", f"--source-file={FLASH}"],
+    "tests_kernels (large)": ["tests_kernels", f"--source-file={LARGE}"],
+    "tests_kernels (others)": ["tests_kernels", f"--source-file-exclude={FLASH},{LARGE}"],
+}
+WHOLE = {
+    "tests_core": ["tests_core"],
+    "tests_model": ["tests_model"],
+    "tests_train": ["tests_train",
+                    "--source-file=" + ",".join(f"*{file}" for file in CUDA_TRAIN_FILES)],
+}
+CHAINS = (*([name] for name in KERNELS), list(WHOLE))  # programs that run one after the other
+
+
+def with_library(check: Check, limit: int) -> Path:
+    """A folder with the programs and the library that holds PTX alone."""
+    library = check.root / f"bin-ptx80-{limit}" / "libingot.so"
+    if not library.is_file():
+        raise FileNotFoundError(f"{library} is missing; this part needs what tools/gpu_pack.sh makes")
+    folder = check.work / f"ptx80-{limit}"
+    shutil.copytree(check.binaries, folder)
+    shutil.copy(library, folder / "libingot.so")
+    return folder
+
+
+def cache(check: Check, limit: int, chain: list[str]) -> dict[str, str]:
+    """Where the driver keeps what it compiles for a chain."""
+    return {"CUDA_CACHE_PATH": str(check.work / f"cache-{limit}-{CHAINS.index(chain)}"),
+            "CUDA_CACHE_MAXSIZE": str(1 << 30)}
+
+
+def run(check: Check) -> None:
+    folders = {limit: with_library(check, limit) for limit in LIMITS}
+    programs = KERNELS | WHOLE
+    # The longest first.
+    work = [(limit, chain) for chain in reversed(CHAINS) for limit in LIMITS]
+    done = check.commands.chains_at_once(
+        [[{"command": [str(folders[limit] / programs[name][0]), *programs[name][1:]],
+           "environment": part_tests.environment(check) | cache(check, limit, chain),
+           "log": f"{name}, {limit} bytes"} for name in chain] for limit, chain in work],
+        width=len(work))
+    for (limit, chain), finished in zip(work, done):
+        for name, one in zip(chain, finished):
+            part_tests.judge(check, f"{name}, {limit} bytes", one,
+                             is_filtered=len(programs[name]) > 1)
+    for limit in LIMITS:
+        hold_kernel_tests(check, limit)
+    for limit, folder in folders.items():
+        run_training(check, limit, str(folder / "train_gpt"))
+
+
+def hold_kernel_tests(check: Check, limit: int) -> None:
+    """Together, the filters of KERNELS leave no case out."""
+    counts = [check.data.get("programs", {}).get(f"{name}, {limit} bytes") for name in KERNELS]
+    if None not in counts:
+        check.at_least(f"tests_kernels, {limit} bytes: cases that ran",
+                       sum(count["cases"] for count in counts),
+                       counts[0]["cases"] + counts[0]["skipped"], "cases")
+
+
+def run_training(check: Check, limit: int, program: str) -> None:
+    run = training.train(
+        check, f"training-{limit}", training.demo_arguments(check.root) + [
+            "--train.epochs=0", "--train.steps=60", "--train.micro_batch=8",
+            "--train.global_batch=8", "--schedule.warmup_steps=10", "--eval.every=0",
+            "--sample.every=0", "--sample.tokens=0", "--data.val=", "--data.test="],
+        program=program, environment=cache(check, limit, list(WHOLE)))
+    losses = run.series("loss")
+    check.data.setdefault("training", {})[str(limit)] = {"loss": losses}
+    check.at_most(f"training at {limit} bytes: last loss / first loss", losses[-1] / losses[0],
+                  0.8, "of it")
