@@ -55,8 +55,17 @@ std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t limit) {
     return ids;
 }
 
-std::int64_t num_distinct_ids(std::int64_t count, std::int64_t limit) {
-    std::vector<std::int32_t> ids = random_ids(count, limit);
+std::vector<std::int32_t> zipf_ids(std::int64_t count, std::int64_t limit) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const double u = philox_uniform(1, random_stream(RandomUse::test, 2), i);
+        const double id = std::pow(static_cast<double>(limit + 1), u) - 1.0;
+        ids[i] = static_cast<std::int32_t>(std::min(id, static_cast<double>(limit - 1)));
+    }
+    return ids;
+}
+
+std::int64_t num_distinct(std::vector<std::int32_t> ids) {
     std::sort(ids.begin(), ids.end());
     return std::unique(ids.begin(), ids.end()) - ids.begin();
 }
@@ -105,9 +114,9 @@ Tensor Inputs::ids(std::initializer_list<std::int64_t> dims, std::int64_t limit)
     return upload(random_ids(target.numel(), limit).data(), target.numel(), target);
 }
 
-Tensor Inputs::token_order(std::int64_t count, std::int64_t limit) {
-    return upload(ingot::token_order(random_ids(count, limit)).data(), 2 * count,
-                  space(DType::i32, {count, 2}));
+Tensor Inputs::token_order(const std::vector<std::int32_t>& ids) {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    return upload(ingot::token_order(ids).data(), 2 * count, space(DType::i32, {count, 2}));
 }
 
 Tensor Inputs::exactly(const std::vector<float>& values) {

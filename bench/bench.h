@@ -25,8 +25,11 @@ namespace ingot::bench {
 
 // `count` uniform ids in [0, limit), the same in every call.
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t limit);
+// As in text: about 1 / (id + 1) of them are `id` (Zipf's law), so 6 % are id 0 when limit is
+// 50257.
+std::vector<std::int32_t> zipf_ids(std::int64_t count, std::int64_t limit);
 // How many different ones are among them.
-std::int64_t num_distinct_ids(std::int64_t count, std::int64_t limit);
+std::int64_t num_distinct(std::vector<std::int32_t> ids);
 
 // Memory of one input set, on one device.
 class Inputs {
@@ -41,9 +44,9 @@ class Inputs {
                   float low = -1.0F,
                   float high = 1.0F);
     Tensor ids(std::initializer_list<std::int64_t> dims, std::int64_t limit);  // random_ids()
-    Tensor token_order(std::int64_t count, std::int64_t limit);  // (count, 2), of random_ids()
-    Tensor exactly(const std::vector<float>& values);            // (n) f32
-    Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);  // zeros
+    Tensor token_order(const std::vector<std::int32_t>& ids);                  // (n, 2)
+    Tensor exactly(const std::vector<float>& values);                          // (n) f32
+    Tensor space(DType dtype, std::initializer_list<std::int64_t> dims);       // zeros
     Tensor scratch(std::int64_t size_bytes) { return space(DType::u8, {size_bytes}); }
     std::int64_t size_bytes() const { return size_bytes_; }
 

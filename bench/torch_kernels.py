@@ -16,7 +16,7 @@ from torch_timing import median_ms
 
 
 class Sizes:
-    B, T, C, V, PADDED, CHUNK, PARAMETERS = 64, 1024, 768, 50257, 50304, 8192, 124_475_904
+    B, T, C, V, PADDED, CHUNK, PARAMETERS = 64, 1024, 768, 50257, 50304, 4096, 124_475_904
 
 
 class Tiny:  # to try this program without a GPU

@@ -5,15 +5,15 @@ import time
 
 import torch
 
-# Overwriting it takes a GPU about a millisecond: far longer than the host takes to issue a call, so
-# that a slow host makes no kernel look slow. It leaves nothing of the call's data in the L2 cache,
-# and as many bytes there to be written back as the call leaves behind.
+# Reading it takes a GPU about a millisecond: far longer than the host takes to issue a call, so that a
+# slow host makes no kernel look slow. It leaves nothing of the call's data in the L2 cache, nor
+# anything that would have to be written back in the call's time.
 FLUSH_BYTES = 4 << 30
 
 
 def median_ms(call, milliseconds=200):
     """Median time of call() after a warm-up. On a GPU the time it takes there, of 10 to 200 calls
-    that take `milliseconds` together, with the L2 cache overwritten before each."""
+    that take `milliseconds` together, with other data in the L2 cache before each."""
     if torch.cuda.is_available():
         return median_ms_on_gpu(call, milliseconds)
     call()
@@ -26,12 +26,12 @@ def median_ms(call, milliseconds=200):
 
 
 def median_ms_on_gpu(call, milliseconds):
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    flush = torch.zeros(FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
 
     def timed(count):
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
         for begin, end in events:
-            flush.zero_()
+            flush.sum()
             begin.record()
             call()
             end.record()

@@ -11,16 +11,15 @@
 namespace ingot {
 namespace {
 
-// What forward and backward have in common: activations (B, T, C), their ids, and the tables.
+// What forward and backward have in common: activations (B, T, C) and the tables.
 struct EmbeddingTensors {
     ConstTensor activations;  // (B, T, C)
-    ConstTensor ids;          // (B, T)
     ConstTensor tokens;       // (Vp, C)
     ConstTensor positions;    // (max T, C) or null
 };
 
 struct EmbeddingNames {
-    std::string op, activations, ids, tokens, positions;
+    std::string op, activations, tokens, positions;
 };
 
 void check_tables(Stream stream, const EmbeddingTensors& t, const EmbeddingNames& names) {
@@ -51,34 +50,37 @@ void check_embedding(Stream stream, const EmbeddingTensors& t, const EmbeddingNa
     ENSURE(t.activations.num_dims == 3, "embedding.shape", activations, " is ",
            t.activations.shape_string(), ", must be (B, T, C)");
     contract::require_row("embedding.shape", t.activations, activations.c_str());
-    // Backward orders the positions by 32-bit numbers.
+    // The order holds positions as 32-bit numbers.
     constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
     const std::int64_t num_tokens = t.activations.rows();
     ENSURE(num_tokens <= kMostTokens, "embedding.shape", activations, " is ",
            t.activations.shape_string(), ", ", num_tokens, " positions, must have at most ",
            kMostTokens, "; split the batch");
-    const std::string ids = names.op + ": " + names.ids;
-    contract::require_on_device(stream, t.ids, ids.c_str());
-    contract::require_dtype("embedding.dtype", t.ids, DType::i32, ids.c_str());
-    const bool is_order = names.ids == "order";
-    contract::require_shape(
-        "embedding.shape", t.ids,
-        {is_order ? num_tokens : t.activations.dim(0), is_order ? 2 : t.activations.dim(1)},
-        ids.c_str());
     check_tables(stream, t, names);
 }
 
+void check_ids(Stream stream,
+               const ConstTensor& ids,
+               std::int64_t rows,
+               std::int64_t columns,
+               const char* what) {
+    contract::require_on_device(stream, ids, what);
+    contract::require_dtype("embedding.dtype", ids, DType::i32, what);
+    contract::require_shape("embedding.shape", ids, {rows, columns}, what);
+}
+
 void check(Stream stream, const EmbeddingForward& a) {
-    check_embedding(stream, {a.out, a.ids, a.wte, a.wpe},
-                    {"embedding_forward", "out", "ids", "wte", "wpe"});
+    check_embedding(stream, {a.out, a.wte, a.wpe}, {"embedding_forward", "out", "wte", "wpe"});
+    check_ids(stream, a.ids, a.out.dim(0), a.out.dim(1), "embedding_forward: ids");
     contract::require_dtype("embedding.dtype", a.wte, a.out.dtype, "embedding_forward: wte");
 }
 
 void check(Stream stream, const EmbeddingBackward& a) {
-    check_embedding(stream, {a.dout, a.order, a.dwte, a.dwpe},
-                    {"embedding_backward", "dout", "order", "dwte", "dwpe"});
-    const std::int64_t scratch_bytes = embedding_backward_scratch_bytes(
-        stream.device(), a.dout.rows(), a.dwte.dim(0), a.dwte.dim(1));
+    check_embedding(stream, {a.dout, a.dwte, a.dwpe},
+                    {"embedding_backward", "dout", "dwte", "dwpe"});
+    check_ids(stream, a.order, a.dout.rows(), 2, "embedding_backward: order");
+    const std::int64_t scratch_bytes =
+        embedding_backward_scratch_bytes(stream.device(), a.dout.rows(), a.dwte.dim(1));
     contract::require_scratch("embedding.scratch", stream, a.scratch, scratch_bytes,
                               "embedding_backward: scratch");
 }
@@ -184,7 +186,6 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
 
 std::int64_t embedding_backward_scratch_bytes(Device device,
                                               std::int64_t num_tokens,
-                                              std::int64_t,
                                               std::int64_t C) {
     if (device == Device::cuda) return cuda::embedding_backward_scratch_bytes(num_tokens, C);
     return 0;

@@ -4,12 +4,13 @@
 //   backward  dwte[v, :] (+)= sum over (b, t) with ids[b, t] = v of dout[b, t, :]
 //             dwpe[t, :] (+)= sum over b of dout[b, t, :]; rows t >= T get 0 when overwriting
 //
-// Deterministic: each gradient row is summed in the order of (b, t), in fp32. When overwriting,
-// rows of dwte whose id does not occur (padded rows included) are set to 0. A model without learned
-// positions passes null views for wpe and dwpe.
-// Preconditions: 0 <= ids < rows of wte, and order holds each position once, sorted; the loader has
-// seen to both (data/), the op does not check them.
-// Errors: embedding.shape, embedding.dtype, embedding.scratch, op.device, op.missing.
+// Deterministic: each gradient row is summed in the order of (b, t), in fp32; on CUDA the row of an
+// id with many entries in parts of up to 31, which are then added in their order (where they are
+// cut depends on the ids of the batch). When overwriting, rows of dwte whose id does not occur
+// (padded rows included) are set to 0. A model without learned positions passes null views for wpe
+// and dwpe. Preconditions: 0 <= ids < rows of wte, and order holds each position once, sorted;
+// whoever reads the ids has seen to both (data/, golden_check), the op does not check them. Errors:
+// embedding.shape, embedding.dtype, embedding.scratch, op.device, op.missing.
 #pragma once
 
 #include "engine/core/device.h"
@@ -37,7 +38,6 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args);
 // num_tokens = B * T.
 std::int64_t embedding_backward_scratch_bytes(Device device,
                                               std::int64_t num_tokens,
-                                              std::int64_t Vp,
                                               std::int64_t C);
 
 namespace cpu {

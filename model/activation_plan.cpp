@@ -145,8 +145,7 @@ struct Planner {
             bias_gradient_scratch_bytes(device, N, config.ffn_channels),
             attention_backward_scratch_bytes(device, attention_shape(config, options),
                                              options.attention),
-            embedding_backward_scratch_bytes(device, N, config.padded_vocab_size(),
-                                             config.channels),
+            embedding_backward_scratch_bytes(device, N, config.channels),
         });
     }
 };

@@ -63,7 +63,9 @@ AttentionShape attention_shape(const DecoderConfig& config, const ActivationOpti
 AttentionPreparation attention_preparation(const DecoderConfig& config,
                                            const ActivationOptions& options);
 
-// Rows so that a chunk of logits is about 256 MiB on the GPU and 16 MiB on the CPU, at most N.
+// Rows so that a chunk of logits has at most 16 MiB on the CPU and 512 MiB on the GPU, there a
+// power of two (whole tiles of the matmuls) unless one chunk holds the batch; at least 1, at most
+// N.
 std::int64_t default_logits_rows(const DecoderConfig& config, const ActivationOptions& options);
 
 ActivationPlan plan_activations(const DecoderConfig& config, const ActivationOptions& options);

@@ -16,7 +16,7 @@ ModelSizes sizes_of(Device device) {
         m.B = 64;
         m.T = 1024;
         m.num_parameters = 124'475'904;
-        m.chunk = 8192;
+        m.chunk = 4096;
     }
     return m;
 }

@@ -12,6 +12,7 @@
 #include "engine/train/hf_weights.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/run_setup.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/sum.h"
 #include "model/decoder.h"
 #include "model/families/gpt2.h"
@@ -112,9 +113,21 @@ class GoldenRun {
                 .grad_clip = o.at("grad_clip").get<double>()};
     }
 
-    Tensor load_ids(const char* name, std::int64_t offset_bytes) {
+    std::vector<std::int32_t> read_ids(const char* name) {
         std::vector<std::int32_t> ids(static_cast<std::size_t>(B_ * T_));
         golden_.read_i32(name, 0, B_ * T_, ids.data());
+        const std::int64_t V = decoder_.config().vocab_size;
+        const bool may_mask = std::string(name) == "targets";
+        for (const std::int32_t id : ids) {
+            ENSURE((id >= 0 && id < V) || (may_mask && id == kMaskedTarget), "golden.format",
+                   "golden.safetensors: ", name, " hold the id ", id,
+                   ", must be below the vocabulary's size, ", V, "; make the folder anew");
+        }
+        return ids;
+    }
+
+    Tensor load_ids(const char* name, std::int64_t offset_bytes) {
+        std::vector<std::int32_t> ids = read_ids(name);
         const Tensor tensor = batch_.tensor(DType::i32, {B_, T_}, offset_bytes);
         copy(stream_, tensor, make_tensor(ids.data(), DType::i32, {B_, T_}, Device::cpu));
         stream_.synchronize();
@@ -123,8 +136,7 @@ class GoldenRun {
 
     // (B * T, 2): that of each micro-batch, one after the other.
     Tensor load_order(std::int64_t offset_bytes) {
-        std::vector<std::int32_t> ids(static_cast<std::size_t>(B_ * T_));
-        golden_.read_i32("inputs", 0, B_ * T_, ids.data());
+        const std::vector<std::int32_t> ids = read_ids("inputs");
         std::vector<std::int32_t> order(2 * ids.size());
         const std::int64_t tokens = micro_batch_ * T_;
         for (std::int64_t begin = 0; begin < B_ * T_; begin += tokens)

@@ -29,6 +29,7 @@ TEST_SECONDS = 120  # a fault may make a loop, or a kernel, endless
 LARGE_TESTS = ("test_large_batches", "test_large_tensors")
 LARGE_JOBS = 2  # each takes up to 37 GB of GPU memory
 PASSED = "NOT NOTICED"
+OUT_OF_MEMORY = " bytes on the GPU, but "  # in the error of an allocation: says nothing of the fault
 # Objects of one file with different faults are nearly equal: a dictionary that spans several.
 XZ_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
 
@@ -220,7 +221,7 @@ def verdict(returncode, output):
     if returncode == 0:
         return False, PASSED
     case = re.search(r"TEST CASE: +(.+)", output)
-    if case is None:
+    if case is None or OUT_OF_MEMORY in output:
         return False, f"DID NOT RUN: status {returncode}: {output.strip()[-200:]}"
     return True, case.group(1).strip()
 
@@ -308,9 +309,9 @@ def run(archive, only, json_path, jobs, seconds, cpu_half):
         # Without a fault every test must pass, else a failure says nothing.
         tests = sorted({(f["target"], f["test"], f["case"]) for f in faults})
         clean = [
-            {"id": re.sub(r"[^a-z0-9_]+", "-", f"none-{test}-{case}").strip("-"),  # a folder's name
-             "target": target, "test": test, "case": case, "objects": {}}
-            for target, test, case in tests
+            {"id": f"none-{number}-{test}", "target": target, "test": test, "case": case,
+             "objects": {}}
+            for number, (target, test, case) in enumerate(tests)
         ]
         passes = run_all(folder, manifest, clean, environment, jobs, lambda _: 600, must_pass=True)
         failing = broken(passes)

@@ -6,9 +6,10 @@
     tests/faults/run_faults.py --run FILE [--json FILE] [--jobs N] [--seconds N]      with a GPU
 
 faults.json lists the faults: a file, a text that occurs in it exactly once, what replaces it, and
-the test that has to fail (of CUDA faults also the test case, where the others take long). The copy lives in build/faults and is built incrementally: apply one
-fault, build one test binary, run one test file, take the fault back. A fault that the tests do not
-notice, or that does not compile, is a failure of this script. Needs no package.
+the test that has to fail (of CUDA faults also the case, where others of the file take long). The
+copy lives in build/faults and is built incrementally: apply one fault, build one test binary, run
+one test file, take the fault back. A fault that the tests do not notice, or that does not compile,
+is a failure of this script. Needs no package.
 
 Faults in .cu and .cuh files go through --stage and --run (cuda_faults.py); the others never do.
 """

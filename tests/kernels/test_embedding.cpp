@@ -38,7 +38,7 @@ struct Fixture {
           dwpe(context, gradient, {s.max_T, s.C}),
           scratch(context,
                   DType::u8,
-                  {embedding_backward_scratch_bytes(context.device(), s.B * s.T, s.Vp, s.C)}) {}
+                  {embedding_backward_scratch_bytes(context.device(), s.B * s.T, s.C)}) {}
 
     EmbeddingForward forward() const { return {.out = out, .ids = ids, .wte = wte, .wpe = wpe}; }
     EmbeddingBackward backward(bool accumulate_dwte, bool accumulate_dwpe) const {
@@ -245,7 +245,7 @@ TEST_CASE("embedding_backward: one id everywhere sums all rows in fp32, not in b
         const TestTensor dout(*context, DType::bf16, {1, T, 8}, rows);
         const TestTensor dwte(*context, DType::bf16, {3, 8});
         const TestTensor scratch(*context, DType::u8,
-                                 {embedding_backward_scratch_bytes(device, T, 3, 8)});
+                                 {embedding_backward_scratch_bytes(device, T, 8)});
         embedding_backward(context->compute_stream(), {.dwte = dwte,
                                                        .dwpe = Tensor{},
                                                        .scratch = scratch,
@@ -260,43 +260,56 @@ TEST_CASE("embedding_backward: one id everywhere sums all rows in fp32, not in b
 }
 
 TEST_CASE("embedding_backward: runs of an id of any length, from any place in the list") {
+    struct Case {
+        std::int64_t C;
+        DType dtype, gradient;
+    };
+    const Case cases[] = {{4, DType::bf16, DType::f32},    // whole packs
+                          {5, DType::bf16, DType::f32},    // single elements
+                          {132, DType::f32, DType::bf16},  // a second slice with one lane
+                          {65, DType::f32, DType::f32}};
     for (const Device device : test_devices()) {
         const auto context = make_context(device);
-        for (const std::int64_t C : {4, 5}) {
+        for (const Case& c : cases) {
             for (int lead = 0; lead < 33; ++lead) {
                 std::vector<std::int32_t> ids;
                 for (int id = 0; id < lead; ++id)
                     ids.push_back(id);
-                std::int32_t id = 33;
-                for (const int length : {1, 15, 16, 17, 2, 31, 32, 33, 1, 47, 48, 49, 530, 3}) {
-                    ids.insert(ids.end(), static_cast<std::size_t>(length), id);
-                    ++id;
-                }
-                // Small integers: every sum is exact, whatever its order.
-                std::vector<float> rows, expected(static_cast<std::size_t>(id * C), 1.0F);
-                for (std::size_t n = 0; n < ids.size(); ++n) {
-                    for (std::int64_t i = 0; i < C; ++i) {
-                        rows.push_back(
-                            static_cast<float>((n * 7 + static_cast<std::size_t>(i)) % 11) - 4.0F);
-                        expected[static_cast<std::size_t>(ids[n] * C + i)] += rows.back();
+                std::int32_t Vp = 33;
+                for (const int length : {1, 15, 16, 17, 2, 31, 32, 33, 1, 47, 48, 49, 530, 3})
+                    ids.insert(ids.end(), static_cast<std::size_t>(length), Vp++);
+                // Small integers: every sum is exact, whatever its order and dtype.
+                const auto N = static_cast<std::int64_t>(ids.size());
+                std::vector<float> rows;
+                std::vector<float> dwte_sums(static_cast<std::size_t>(Vp * c.C), 1.0F);
+                std::vector<float> dwpe_sums;
+                for (std::int64_t n = 0; n < N; ++n) {
+                    for (std::int64_t i = 0; i < c.C; ++i) {
+                        rows.push_back(static_cast<float>((n * 3 + i) % 5 - 2));
+                        const std::int64_t id = ids[static_cast<std::size_t>(n)];
+                        dwte_sums[static_cast<std::size_t>(id * c.C + i)] += rows.back();
+                        dwpe_sums.push_back(2.0F + rows.back());
                     }
                 }
-                const auto N = static_cast<std::int64_t>(ids.size());
                 const TestTensor order(*context, {N, 2}, token_order(ids));
-                const TestTensor dout(*context, DType::bf16, {1, N, C}, rows);
-                const TestTensor dwte(*context, DType::f32, {id, C},
-                                      std::vector<float>(static_cast<std::size_t>(id * C), 1.0F));
+                const TestTensor dout(*context, c.dtype, {1, N, c.C}, rows);
+                const TestTensor dwte(*context, c.gradient, {Vp, c.C},
+                                      std::vector<float>(dwte_sums.size(), 1.0F));
+                const TestTensor dwpe(*context, c.gradient, {N, c.C},
+                                      std::vector<float>(dwpe_sums.size(), 2.0F));
                 const TestTensor scratch(*context, DType::u8,
-                                         {embedding_backward_scratch_bytes(device, N, id, C)});
+                                         {embedding_backward_scratch_bytes(device, N, c.C)});
                 embedding_backward(context->compute_stream(), {.dwte = dwte,
-                                                               .dwpe = Tensor{},
+                                                               .dwpe = dwpe,
                                                                .scratch = scratch,
                                                                .dout = dout,
                                                                .order = order,
                                                                .accumulate_dwte = true,
-                                                               .accumulate_dwpe = false});
+                                                               .accumulate_dwpe = true});
                 CAPTURE(lead);
-                CHECK(dwte.values() == expected);
+                CAPTURE(c.C);
+                CHECK(dwte.values() == dwte_sums);
+                CHECK(dwpe.values() == dwpe_sums);
             }
         }
     }

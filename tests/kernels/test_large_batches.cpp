@@ -114,8 +114,8 @@ TEST_CASE("large tensors: embedding of a large batch") {
         const TestTensor dwte(context, DType::f32, {Vp, C}), all_dwte(context, DType::f32, {Vp, C});
         const TestTensor dwpe(context, DType::f32, {kRows, C});
         const TestTensor all_dwpe(context, DType::f32, {T, C});
-        const TestTensor scratch(
-            context, DType::u8, {embedding_backward_scratch_bytes(context.device(), B * T, Vp, C)});
+        const TestTensor scratch(context, DType::u8,
+                                 {embedding_backward_scratch_bytes(context.device(), B * T, C)});
         embedding_backward(stream, {.dwte = dwte,
                                     .dwpe = dwpe,
                                     .scratch = scratch,
@@ -164,7 +164,7 @@ TEST_CASE("large tensors: a large embedding table") {
                                std::vector<float>(static_cast<std::size_t>(kRows * C), 7.0F));
         dwte.set_last(stale);
         const TestTensor scratch(context, DType::u8,
-                                 {embedding_backward_scratch_bytes(context.device(), 4, Vp, C)});
+                                 {embedding_backward_scratch_bytes(context.device(), 4, C)});
         embedding_backward(stream, {.dwte = dwte,
                                     .dwpe = Tensor{},
                                     .scratch = scratch,

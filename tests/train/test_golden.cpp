@@ -1,8 +1,12 @@
 // Goal: logits, gradients and ten AdamW steps agree with a float64 model of transformers, for every
 // recomputation and split. Method: the golden folder, the limits of golden_check.
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/train/golden.h"
 #include "tests/support/device_matrix.h"
@@ -72,6 +76,28 @@ TEST_CASE("golden: another norm_eps is noticed") {
     write_all(folder / "config.json", text);
     const auto context = Context::make_cpu();
     CHECK_FALSE(run_golden_check(*context, folder.path(), {}).front().passes());
+}
+
+TEST_CASE("golden: ids outside the vocabulary are refused with their value") {
+    namespace fs = std::filesystem;
+    for (const char* name : {"inputs", "targets"}) {
+        const TempFolder folder;
+        fs::copy(kFolder, folder.path());
+        std::string bytes = read_all(kFolder + "/golden.safetensors");
+        std::uint64_t header_size = 0;
+        std::memcpy(&header_size, bytes.data(), 8);
+        const auto header = nlohmann::json::parse(bytes.substr(8, header_size));
+        const auto begin = header.at(name).at("data_offsets").at(0).get<std::size_t>();
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(8 + header_size + begin), 4,
+                    '\xff');
+        std::ofstream(folder.path() + "/golden.safetensors", std::ios::binary) << bytes;
+        const auto context = Context::make_cpu();
+        CHECK_THROWS_WITH_AS(
+            run_golden_check(*context, folder.path(), {}),
+            doctest::Contains(
+                str(name, " hold the id -1, must be below the vocabulary's size, 256").c_str()),
+            Error);
+    }
 }
 
 TEST_CASE("golden: the keys that a folder leaves open are the configuration's; others are named") {

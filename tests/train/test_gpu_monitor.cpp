@@ -75,4 +75,8 @@ TEST_CASE("gpu summary: what was never reported is not mentioned, odd values do 
     clocks.clock_reasons = 0;
     summary.add(clocks);
     CHECK(summary.text() == "GPU: median power 4095 W, throttled 0.0 % of the time");
+    clocks.clock_reasons = 0x4;
+    summary.add(clocks);  // half of those that report reasons
+    CHECK(summary.text() ==
+          "GPU: median power 4095 W, throttled 50.0 % of the time (power cap 50.0 %)");
 }

@@ -168,6 +168,9 @@ TEST_CASE(
     CHECK(bytes_of(plan, "scratch") == activations.scratch.size_bytes());
     CHECK(bytes_of(plan, "matmul workspace") == (64 << 20) + 256);
     CHECK(bytes_of(plan, "scratch") == 638'976'000);
+    CHECK(plan.host_bytes() == bytes_of(plan, "pinned memory"));
+    CHECK(plan.device_bytes() ==
+          plan.exact_bytes() - plan.host_bytes() + bytes_of(plan, "fixed (estimate)"));
     for (const char* card : {"a100-80", "h100-80"}) {
         r.target = describe_device(card);
         CHECK(plan_memory(r).exact_bytes() == plan.exact_bytes());
