@@ -1,9 +1,11 @@
 // Goal: the benchmark's arithmetic is right, every case can be made and called, and what a user can
 // get wrong is named. Method: known numbers; one call of every case; a short run into a JSON file.
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -104,10 +106,29 @@ TEST_CASE("bench: inputs hold what was asked for") {
     CHECK(*seen.begin() >= 0);
     CHECK(*seen.rbegin() < 7);
     CHECK(seen.size() > 3);
-    CHECK(num_distinct_ids(50, 7) == static_cast<std::int64_t>(seen.size()));
-    CHECK(num_distinct_ids(65536, 1) == 1);
+    CHECK(num_distinct(random_ids(50, 7)) == static_cast<std::int64_t>(seen.size()));
+    CHECK(num_distinct(random_ids(65536, 1)) == 1);
     CHECK(in.exactly({1.5F, 2.5F}).ptr<float>()[1] == 2.5F);
     CHECK(in.size_bytes() == 4 * 2100000 + 4 * 50 + 8);
+}
+
+TEST_CASE("bench: ids as in text are below the limit and follow Zipf's law") {
+    constexpr std::int64_t kCount = 65536;
+    const std::vector<std::int32_t> ids = zipf_ids(kCount, 50257);
+    std::vector<std::int64_t> counts(50257);
+    for (const std::int32_t id : ids)
+        ++counts.at(static_cast<std::size_t>(id));
+    // log((id + 2) / (id + 1)) / log(limit + 1) of them are id; four standard deviations.
+    for (const std::int64_t id : {0, 1, 9}) {
+        const double share =
+            std::log(static_cast<double>(id + 2) / static_cast<double>(id + 1)) / std::log(50258.0);
+        const double expected = share * static_cast<double>(kCount);
+        CHECK(std::fabs(static_cast<double>(counts[static_cast<std::size_t>(id)]) - expected) <
+              4.0 * std::sqrt(expected));
+    }
+    CHECK(num_distinct(ids) > 5000);
+    for (const std::int32_t id : zipf_ids(1000, 1))
+        CHECK(id == 0);
 }
 
 TEST_CASE("bench: every case can be called, says what it moves, and has a name of its own") {
