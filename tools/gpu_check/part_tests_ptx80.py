@@ -2,7 +2,7 @@
 
 The driver compiles the PTX when a program first uses a file's kernels, on one thread, and that takes
 longer than the tests. So the programs run beside each other; each chain below has a cache of compiled
-code for itself, as two programs that fill the same one lose part of it to each other.
+code for itself: two programs that filled one at once seemed to lose part of it.
 """
 
 from __future__ import annotations
