@@ -38,8 +38,7 @@ struct LoaderConfig {
 // Elements of LoaderConfig::memory: slots for held and prefetched batches.
 std::int64_t loader_memory_numel(const LoaderConfig& config);
 
-// i32 of a batch for each of its tokens: input, target, two of the order. They lie one after the
-// other.
+// i32 of a batch for each of its tokens: input, target, two of the order.
 inline constexpr std::int64_t kBatchFields = 4;
 
 struct Batch {

@@ -3,10 +3,10 @@
 // through a ring in shared memory: registers could not hold as many as memory needs in flight.
 //
 // The positions in order of (id, position) are cut into chunks, one a warp, near every 16th entry
-// and where an id begins: a chunk holds all entries of its ids. Only an id that fills 16 entries in
-// which no other begins is cut as well, so that a token which fills half the batch costs no more
-// than others. The sums of its parts are published in scratch, and the chunk where it ends adds
-// them in their order.
+// and where an id begins: a chunk holds all entries of its ids. Only an id to which an aligned
+// group of 16 entries belongs, with no beginning among them, is cut as well: many warps then share
+// its rows. The sums of its parts are published in scratch, and the chunk where it ends adds them
+// in their order.
 #pragma once
 
 #include "engine/core/token_order.h"

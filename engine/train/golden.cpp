@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 
@@ -61,9 +62,12 @@ class GoldenRun {
         ENSURE(B_ % micro_batch_ == 0, "golden.format", folder, ": ", B_,
                " rows do not divide into micro-batches of ", micro_batch_);
         import_hf_weights(folder, store_);
-        inputs_ = load_ids("inputs", 0);
-        targets_ = load_ids("targets", B_ * T_ * 4);
-        order_ = load_order(2 * B_ * T_ * 4);
+        std::vector<std::int32_t> ids = read_ids("inputs");
+        std::vector<std::int32_t> order = order_of(ids);
+        inputs_ = upload(ids, {B_, T_}, 0);
+        order_ = upload(order, {B_ * T_, 2}, 2 * B_ * T_ * 4);
+        ids = read_ids("targets");
+        targets_ = upload(ids, {B_, T_}, B_ * T_ * 4);
     }
 
     std::vector<GoldenLine> run() {
@@ -126,23 +130,20 @@ class GoldenRun {
         return ids;
     }
 
-    Tensor load_ids(const char* name, std::int64_t offset_bytes) {
-        std::vector<std::int32_t> ids = read_ids(name);
-        const Tensor tensor = batch_.tensor(DType::i32, {B_, T_}, offset_bytes);
-        copy(stream_, tensor, make_tensor(ids.data(), DType::i32, {B_, T_}, Device::cpu));
-        stream_.synchronize();
-        return tensor;
-    }
-
     // (B * T, 2): that of each micro-batch, one after the other.
-    Tensor load_order(std::int64_t offset_bytes) {
-        const std::vector<std::int32_t> ids = read_ids("inputs");
+    std::vector<std::int32_t> order_of(const std::vector<std::int32_t>& ids) const {
         std::vector<std::int32_t> order(2 * ids.size());
         const std::int64_t tokens = micro_batch_ * T_;
         for (std::int64_t begin = 0; begin < B_ * T_; begin += tokens)
             TokenSorter().sort(ids.data() + begin, tokens, order.data() + 2 * begin);
-        const Tensor tensor = batch_.tensor(DType::i32, {B_ * T_, 2}, offset_bytes);
-        copy(stream_, tensor, make_tensor(order.data(), DType::i32, {B_ * T_, 2}, Device::cpu));
+        return order;
+    }
+
+    Tensor upload(std::vector<std::int32_t>& values,
+                  std::initializer_list<std::int64_t> dims,
+                  std::int64_t offset_bytes) {
+        const Tensor tensor = batch_.tensor(DType::i32, dims, offset_bytes);
+        copy(stream_, tensor, make_tensor(values.data(), DType::i32, dims, Device::cpu));
         stream_.synchronize();
         return tensor;
     }

@@ -24,7 +24,8 @@ struct EmbeddingWork {
 // One launch adds dout into both tables. It walks over slices of columns, and within a slice first
 // over positions (for dwpe), then over the ordered list (for dwte): the second finds the slice's
 // part of dout in L2, so that dout is read from memory once. A block waits only for blocks of a
-// lower index. Blocks start in the order of their index on all cards; no result depends on it.
+// lower index. It relies on blocks starting in the order of their index, which CUDA does not
+// promise: otherwise the kernel could hang, never be wrong.
 struct EmbeddingGrid {
     int slices;           // of columns
     int position_blocks;  // of a slice, a warp for each row of dwpe; 0 without learned positions

@@ -18,19 +18,19 @@ LIMITS = (166912, 101376)  # tools/gpu_pack.sh
 CUDA_TRAIN_FILES = ("test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
                     "test_trainer_cuda.cpp", "test_warm_up.cpp")
 FLASH, LARGE = "*test_attention_flash*.cpp", "*test_large_*.cpp"
-# name: program and filters
+# What runs, by name: program and filters. The kernels' tests in three parts.
 KERNELS = {
     "tests_kernels (flash)": ["tests_kernels", f"--source-file={FLASH}"],
     "tests_kernels (large)": ["tests_kernels", f"--source-file={LARGE}"],
     "tests_kernels (others)": ["tests_kernels", f"--source-file-exclude={FLASH},{LARGE}"],
 }
-WHOLE = {
+OTHERS = {
     "tests_core": ["tests_core"],
     "tests_model": ["tests_model"],
     "tests_train": ["tests_train",
                     "--source-file=" + ",".join(f"*{file}" for file in CUDA_TRAIN_FILES)],
 }
-CHAINS = (*([name] for name in KERNELS), list(WHOLE))  # programs that run one after the other
+CHAINS = (*([name] for name in KERNELS), list(OTHERS))  # programs that run one after the other
 
 
 def with_library(check: Check, limit: int) -> Path:
@@ -52,7 +52,7 @@ def cache(check: Check, limit: int, chain: list[str]) -> dict[str, str]:
 
 def run(check: Check) -> None:
     folders = {limit: with_library(check, limit) for limit in LIMITS}
-    programs = KERNELS | WHOLE
+    programs = KERNELS | OTHERS
     # The longest first.
     work = [(limit, chain) for chain in reversed(CHAINS) for limit in LIMITS]
     done = check.commands.chains_at_once(
@@ -88,7 +88,7 @@ def run_training(check: Check, limit: int, program: str) -> None:
             "--train.epochs=0", "--train.steps=60", "--train.micro_batch=8",
             "--train.global_batch=8", "--schedule.warmup_steps=10", "--eval.every=0",
             "--sample.every=0", "--sample.tokens=0", "--data.val=", "--data.test="],
-        program=program, environment=cache(check, limit, list(WHOLE)))
+        program=program, environment=cache(check, limit, list(OTHERS)))
     losses = run.series("loss")
     check.data.setdefault("training", {})[str(limit)] = {"loss": losses}
     check.at_most(f"training at {limit} bytes: last loss / first loss", losses[-1] / losses[0],
