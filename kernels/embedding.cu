@@ -72,12 +72,11 @@ __global__ void __launch_bounds__(kThreads, 6) embedding_forward_kernel(const Fo
 
 // ------------------------------------------------------------------------------------ backward
 
-template <class T, class G, int W>
-__global__ void __launch_bounds__(kThreads) clear_flags_kernel(const EmbeddingArrays<T, G> a) {
+__global__ void __launch_bounds__(kThreads) clear_flags_kernel(int* flags, int count) {
     let_dependent_start();
     wait_for_predecessor();
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-    if (i < a.chunks * a.grid.slices) a.s.published[i] = 0;
+    if (i < count) flags[i] = 0;
 }
 
 template <class T, class G, int W>
@@ -92,7 +91,7 @@ __global__ void __launch_bounds__(kSumThreads, 8) sum_rows_kernel(const Embeddin
     if (work.is_position) {
         sum_position<T, G, W>(a, rings[warp].position, item, column);
     } else {
-        sum_chunk<T, G, W>(a, rings[warp].chunk, item, work.slice, column);
+        sum_chunk<T, G, W>(a, rings[warp], item, work.slice, column);
     }
 }
 
@@ -116,9 +115,11 @@ void launch_backward(Stream stream, const EmbeddingBackward& args) {
     a.max_T = static_cast<int>(max_T);
     a.C = static_cast<int>(C);
     a.accumulate_dwpe = args.accumulate_dwpe;
-    const auto flag_blocks = static_cast<unsigned>(ceil_div(a.chunks * a.grid.slices, kThreads));
+    const int flags = a.chunks * a.grid.slices;
+    const auto flag_blocks = static_cast<unsigned>(ceil_div(flags, kThreads));
     const unsigned blocks = grid_blocks("embedding_backward", args.dout, a.grid.num_blocks());
-    launch_dependent(stream, dim3(flag_blocks), dim3(kThreads), clear_flags_kernel<T, G, W>, a);
+    launch_dependent(stream, dim3(flag_blocks), dim3(kThreads), clear_flags_kernel, a.s.published,
+                     flags);
     launch_dependent(stream, dim3(blocks), dim3(kSumThreads), sum_rows_kernel<T, G, W>, a);
 }
 

@@ -71,6 +71,7 @@ struct ChunkRings {
 template <class T, class G, int W>
 union WarpRings {
     ChunkRings<T, G, W> chunk;
+    RowRing<float, W, kEmbeddingChunkSlots> parts;
     RowRing<T, W, kEmbeddingPositionSlots> position;
 };
 
@@ -100,17 +101,19 @@ __device__ __forceinline__ void add_row(float (&sums)[W], const Pack<T, W>& row)
 
 // -------------------------------------------------------------------------------------- chunks
 
-// The entries of one chunk, one a lane, and where the sum after each goes: bit k of a mask is for
-// lane k.
+// The entries of one chunk, one a lane. A chunk that is entered holds that one id alone.
 struct Chunk {
     int index;
-    int begin, end;     // lanes whose entries belong to the chunk
-    TokenEntry own;     // position 0 and id -1 past the last entry
-    unsigned direct;    // all entries of the id are in the chunk and it ends here: to dwte
-    unsigned head;      // the id entered from the left and ends here, or fills the chunk: to heads
-    unsigned tail;      // the id began here and goes on in the next chunk: to tails
-    bool ends_head;     // the id that entered from the left ends in this chunk
-    bool is_published;  // the last id goes on in the next chunk
+    int begin, end;   // lanes whose entries belong to the chunk
+    TokenEntry own;   // position 0 and id -1 past the last entry
+    unsigned ends;    // bit k: the id of lane k ends there
+    bool is_entered;  // the first id began in an earlier chunk
+    bool is_left;     // the last id goes on in the next chunk
+
+    // Whether the sum after lane k is that of all entries of its id.
+    __device__ __forceinline__ bool is_whole(int k) const {
+        return !is_entered && (ends >> k & 1U) != 0;
+    }
 };
 
 // The lanes look at entries 16 index ... 16 index + 31. The chunk goes from where the first id
@@ -130,28 +133,25 @@ __device__ __forceinline__ Chunk find_chunk(const TokenEntry* ordered, int N, in
     const unsigned begins = __ballot_sync(kFullWarp, chunk.own.id != before);
     const int in_lower = static_cast<int>(begins & ((1U << kEmbeddingChunk) - 1));
     const int in_upper = static_cast<int>(begins >> kEmbeddingChunk);
-    const bool is_entered = in_lower == 0;
-    chunk.begin = is_entered ? 0 : __ffs(in_lower) - 1;
+    chunk.is_entered = in_lower == 0;
+    chunk.begin = chunk.is_entered ? 0 : __ffs(in_lower) - 1;
     chunk.end = min(kEmbeddingChunk + (in_upper == 0 ? 0 : __ffs(in_upper) - 1), N - first);
-    const int first_id = __shfl_sync(kFullWarp, chunk.own.id, 0);
     const bool is_entry = lane >= chunk.begin && lane < chunk.end;
-    const bool is_head = is_entered && chunk.own.id == first_id;
     const bool ends = is_entry && right != chunk.own.id;  // the last entry is never lane 31's
-    const bool leaves = is_entry && lane + 1 == chunk.end && !ends;
-    chunk.direct = __ballot_sync(kFullWarp, ends && !is_head);
-    chunk.head = __ballot_sync(kFullWarp, (ends || leaves) && is_head);
-    chunk.tail = __ballot_sync(kFullWarp, leaves && !is_head);
-    chunk.ends_head = __any_sync(kFullWarp, ends && is_head);
-    chunk.is_published = __any_sync(kFullWarp, leaves);
+    chunk.ends = __ballot_sync(kFullWarp, ends);
+    chunk.is_left = __any_sync(kFullWarp, is_entry && lane + 1 == chunk.end && !ends);
     return chunk;
 }
 
-// Adds up the id that entered this chunk from the left and ends in it. All lanes call it.
-template <class T, class G, int W>
-__device__ __forceinline__ void finish_head(const EmbeddingArrays<T, G>& a,
-                                            const Chunk& chunk,
-                                            int slice,
-                                            int column) {
+// Adds up the parts of the id that entered this chunk and ends in it; `last` is the part of this
+// chunk. All lanes call it.
+template <class T, class G, int W, class Ring>
+__device__ __forceinline__ void join_parts(const EmbeddingArrays<T, G>& a,
+                                           Ring& ring,
+                                           const Chunk& chunk,
+                                           int slice,
+                                           int column,
+                                           const float (&last)[W]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t id = __shfl_sync(kFullWarp, chunk.own.id, 0);
     int first = chunk.index;  // the chunk where the id begins
@@ -169,12 +169,15 @@ __device__ __forceinline__ void finish_head(const EmbeddingArrays<T, G>& a,
     __syncwarp();
     if (column >= a.C) return;
     float sums[W] = {};
-#pragma unroll 2
-    for (int c = first; c <= chunk.index; ++c) {
-        const float* partials = c == first ? a.s.tails : a.s.heads;
-        const std::int64_t offset = static_cast<std::int64_t>(c) * a.C + column;
-        add_row<float, W>(sums, Pack<float, W>::load(partials + offset));
-    }
+    const float* parts = a.s.parts + static_cast<std::int64_t>(first) * a.C + column;
+    const auto request = [&](int k, int slot) {
+        ring.request(slot, parts + static_cast<std::int64_t>(k) * a.C);
+    };
+    const auto consume = [&](int, int slot) { add_row<float, W>(sums, ring.take(slot)); };
+    stream_rows<Ring::kSlots>(chunk.index - first, request, consume);
+#pragma unroll
+    for (int i = 0; i < W; ++i)
+        sums[i] += last[i];
     G* target = a.dwte + id * a.C + column;
     add_row<G, W>(sums, Pack<G, W>::load(target));
     Pack<G, W>::from(sums).store(target);
@@ -183,11 +186,12 @@ __device__ __forceinline__ void finish_head(const EmbeddingArrays<T, G>& a,
 // One warp a chunk and a slice of columns.
 template <class T, class G, int W>
 __device__ __forceinline__ void sum_chunk(
-    const EmbeddingArrays<T, G>& a, ChunkRings<T, G, W>& rings, int index, int slice, int column) {
+    const EmbeddingArrays<T, G>& a, WarpRings<T, G, W>& warp, int index, int slice, int column) {
     if (index * kEmbeddingChunk >= a.N) return;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const Chunk chunk = find_chunk(a.ordered, a.N, index);
-    const std::int64_t partial = static_cast<std::int64_t>(index) * a.C + column;
+    ChunkRings<T, G, W>& rings = warp.chunk;
+    float* part = a.s.parts + static_cast<std::int64_t>(index) * a.C + column;
     const bool has_column = column < a.C;
     float sums[W] = {};
     const auto request = [&](int k, int slot) {
@@ -196,20 +200,18 @@ __device__ __forceinline__ void sum_chunk(
         const std::int64_t id = __shfl_sync(kFullWarp, chunk.own.id, entry);
         if (!has_column) return;
         rings.dout.request(slot, a.dout + position * a.C + column);
-        if ((chunk.direct >> entry & 1U) != 0) rings.dwte.request(slot, a.dwte + id * a.C + column);
+        if (chunk.is_whole(entry)) rings.dwte.request(slot, a.dwte + id * a.C + column);
     };
     const auto consume = [&](int k, int slot) {
         const int entry = chunk.begin + k;
         const std::int64_t id = __shfl_sync(kFullWarp, chunk.own.id, entry);
         if (!has_column) return;
         add_row<T, W>(sums, rings.dout.take(slot));
-        if ((chunk.direct >> entry & 1U) != 0) {
+        if (chunk.is_whole(entry)) {
             add_row<G, W>(sums, rings.dwte.take(slot));
             Pack<G, W>::from(sums).template store<Use::streaming>(a.dwte + id * a.C + column);
-        } else if ((chunk.head >> entry & 1U) != 0) {
-            Pack<float, W>::from(sums).store(a.s.heads + partial);
-        } else if ((chunk.tail >> entry & 1U) != 0) {
-            Pack<float, W>::from(sums).store(a.s.tails + partial);
+        } else if (chunk.is_left && entry + 1 == chunk.end) {
+            Pack<float, W>::from(sums).store(part);
         } else {
             return;
         }
@@ -218,12 +220,13 @@ __device__ __forceinline__ void sum_chunk(
             sums[i] = 0.0F;
     };
     stream_rows<kEmbeddingChunkSlots>(chunk.end - chunk.begin, request, consume);
-    if (chunk.is_published) {
+    if (chunk.is_left) {
         __threadfence();
         __syncwarp();
         if (lane == 0) ptx::store_release(published_flag(a, index, slice), 1);
+    } else if (chunk.is_entered) {
+        join_parts<T, G, W>(a, warp.parts, chunk, slice, column, sums);
     }
-    if (chunk.ends_head) finish_head<T, G, W>(a, chunk, slice, column);
 }
 
 // ----------------------------------------------------------------------------------- positions

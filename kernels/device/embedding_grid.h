@@ -56,9 +56,8 @@ inline EmbeddingGrid embedding_grid(std::int64_t N,
 }
 
 struct EmbeddingScratch {
-    int* published;  // (chunks, slices) 1: the chunk's last partial sum is in heads or tails
-    float* heads;    // (chunks, C) part of the id that entered from the left
-    float* tails;    // (chunks, C) first part of the id that leaves to the right
+    int* published;  // (chunks, slices) 1: the chunk's row of parts is there
+    float* parts;    // (chunks, C) sum of an id's entries in a chunk, where it has others elsewhere
 };
 
 // Lays the parts out behind `base` and returns the bytes they take; base may be null to measure.
@@ -76,8 +75,7 @@ inline std::int64_t lay_out_embedding_scratch(char* base,
     const std::int64_t chunks = ceil_div<std::int64_t>(N, kEmbeddingChunk);
     const std::int64_t slices = ceil_div<std::int64_t>(C, 32);  // at least those of any width
     s->published = static_cast<int*>(take(chunks * slices));
-    s->heads = static_cast<float*>(take(chunks * C));
-    s->tails = static_cast<float*>(take(chunks * C));
+    s->parts = static_cast<float*>(take(chunks * C));
     return offset;
 }
 
