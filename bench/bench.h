@@ -4,13 +4,16 @@
 //
 //   one sample   = a batch of calls between two events, long enough for the clock, over input sets
 //                  that together exceed the last-level cache, so that a call finds its inputs in
-//                  memory as it does in a training step
+//                  memory as it does in a training step; where even many sets are too small for
+//                  that, single calls, each after other data has been read through the cache; the
+//                  time of such a call contains that of an event
 //   time         = the median of the samples; spread = (3rd - 1st quartile) / median
 //   roof time    = max(bytes / copy bandwidth, flops / matmul rate of the dtype)
 //   % of roof    = 100 * roof time / time
 //   library      = the best library's time for the same work, measured right after ours: on a
-//   context
-//                  of its own, where no matmul algorithm was chosen by timing
+//                  context of its own, where no matmul algorithm was chosen by timing. What PyTorch
+//                  alone has (LayerNorm, cross entropy, AdamW, ...) is timed by
+//                  bench/torch_kernels.py; tools/gpu_check.sh kernels puts it into these rows
 #pragma once
 
 #include <cstdint>
@@ -90,6 +93,7 @@ struct Result {
     std::vector<double> samples{};  // seconds a call, in the order of measuring
     int calls = 0;                  // in a sample
     int input_sets = 0;             // rotated through
+    bool is_flushed = false;        // other data went through the cache before each sample
 };
 
 // The quantile by linear interpolation between neighbours; q in [0, 1], samples not empty.
@@ -120,6 +124,7 @@ struct Options {
     std::string device;                // auto, cpu, cuda
     double seconds = 0.5;              // of measuring a case
     bool is_list = false;              // print the cases and stop
+    bool is_describe = false;          // print "NAME, PCI BUS ID" of the device and stop
 };
 
 // Runs the cases that pass the filter on the device, prints a line each, writes the JSON.

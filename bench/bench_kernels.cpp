@@ -15,6 +15,12 @@ int main(int argc, char** argv) {
     app.add_option("--device", options.device, "auto, cpu or cuda")->capture_default_str();
     app.add_option("--seconds", options.seconds, "measuring time of a case")->capture_default_str();
     app.add_flag("--list", options.is_list, "print the cases and stop");
+    app.add_flag("--describe", options.is_describe,
+                 "print the device's name and PCI bus id and stop");
+    app.footer(
+        "Rows without a library's time (-) are of ops that PyTorch alone has: "
+        "bench/torch_kernels.py\ntimes those, and tools/gpu_check.sh kernels records both "
+        "in one row.");
     CLI11_PARSE(app, argc, argv);
     try {
         ingot::bench::run(options);

@@ -8,6 +8,7 @@
 
 #include "bench/bench.h"
 #include "bench/kernels/cases.h"
+#include "kernels/attention_method.h"
 #include "kernels/blas.h"
 #include "kernels/matmul_plan.h"
 
@@ -24,6 +25,23 @@ std::unique_ptr<Context> make_context(const std::string& device) {
 std::string machine_of(const Context& context) {
     if (context.device() == Device::cuda) return cuda_device_info(context.device_index()).name;
     return blas::description();
+}
+
+// The one thing by which other programs know the device, whatever CUDA_VISIBLE_DEVICES says.
+std::string description_of(const Context& context) {
+    const std::string name = machine_of(context);
+    if (context.device() != Device::cuda) return name;
+    return str(name, ", ", cuda_device_info(context.device_index()).pci_bus_id);
+}
+
+// "cuDNN 9.19.0": the library that the engine loads; or why it loads none.
+std::string cudnn_of(Device device) {
+    if (device != Device::cuda) return "";
+    try {
+        return require_attention_library(AttentionMethod::cudnn);
+    } catch (const Error& error) {
+        return error.what();
+    }
 }
 
 nlohmann::json to_json(const Roof& roof) {
@@ -51,6 +69,7 @@ nlohmann::json to_json(const Case& c, const Measured& measured, const Roof& roof
                            {"samples_us", samples_us(r)},
                            {"calls_per_sample", r.calls},
                            {"input_sets", r.input_sets},
+                           {"is_flushed", r.is_flushed},
                            {"gb_per_s", c.bytes / r.seconds * 1e-9},
                            {"tflop_per_s", c.flops / r.seconds * 1e-12},
                            {"roof_percent", 100.0 * roof.seconds(c) / r.seconds},
@@ -85,6 +104,10 @@ void run(const Options& options) {
            ", must be above 0");
     const std::unique_ptr<Context> context = make_context(options.device);
     const Device device = context->device();
+    if (options.is_describe) {
+        std::cout << description_of(*context) << "\n";
+        return;
+    }
     const std::vector<Case> cases = selected_cases(device, options.filters);
     if (options.is_list) {
         for (const Case& c : cases)
@@ -102,9 +125,11 @@ void run(const Options& options) {
     matmul_begin_tuning(context->compute_stream(), {});
     const std::unique_ptr<Context> library_context = make_context(options.device);
     const Roof roof = measure_roof(*context, options.seconds);
-    std::cout << machine_of(*context) << "\nroof: copy " << roof.copy_bytes_per_s * 1e-9
-              << " GB/s, matmul f32 " << roof.f32_flops_per_s * 1e-12 << " TFLOP/s, bf16 "
-              << roof.bf16_flops_per_s * 1e-12 << " TFLOP/s\n"
+    const std::string cudnn = cudnn_of(device);
+    std::cout << description_of(*context) << (cudnn.empty() ? "" : "\n") << cudnn << "\nroof: copy "
+              << roof.copy_bytes_per_s * 1e-9 << " GB/s, matmul f32 "
+              << roof.f32_flops_per_s * 1e-12 << " TFLOP/s, bf16 " << roof.bf16_flops_per_s * 1e-12
+              << " TFLOP/s\n"
               << header_line() << std::endl;
     nlohmann::json results = nlohmann::json::array();
     for (const Case& c : cases) {
@@ -115,9 +140,13 @@ void run(const Options& options) {
         results.push_back(to_json(c, measured, roof));
     }
     if (options.json.empty()) return;
-    const nlohmann::json all = {{"device", name_of(device)}, {"machine", machine_of(*context)},
-                                {"version", kVersion},       {"compiler", kCompiler},
-                                {"roof", to_json(roof)},     {"cases", results}};
+    const nlohmann::json all = {{"device", name_of(device)},
+                                {"machine", machine_of(*context)},
+                                {"version", kVersion},
+                                {"compiler", kCompiler},
+                                {"cudnn", cudnn},
+                                {"roof", to_json(roof)},
+                                {"cases", results}};
     file << all.dump(1) << "\n";
     file.close();
     ENSURE(!file.fail(), "bench.json", "--json=", options.json, ": writing failed (disk full?)");

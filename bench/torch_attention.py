@@ -1,17 +1,18 @@
 """What PyTorch's attention reaches on this GPU: cuDNN's and FlashAttention-2's kernels.
 
-One JSON object a line: backend, shape, forward and backward milliseconds (median) and TFLOP/s,
-counting causal operations once: 2 B H T^2 D forward, 2.5 times that backward. Compare with
-`bench_kernels --filter attention` on the same machine in the same minutes.
+One JSON object a line: backend, shape, forward and backward milliseconds (median, and every
+sample) and TFLOP/s, counting causal operations once: 2 B H T^2 D forward, 2.5 times that backward.
+Compare with `bench_kernels --filter attention` on the same machine in the same minutes.
 """
 
 import argparse
 import json
+import statistics
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch_timing import median_ms
+from torch_timing import rounded, samples_ms
 
 # B, query heads, key/value heads, T, head size
 SHAPES = [
@@ -38,10 +39,11 @@ def measure(name, shape, milliseconds):
 
         out = forward()
         grad = torch.randn_like(out)
-        forward_ms = median_ms(forward, milliseconds)
-        backward_ms = median_ms(
+        forward_samples = samples_ms(forward, milliseconds)
+        backward_samples = samples_ms(
             lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True), milliseconds
         )
+    forward_ms, backward_ms = map(statistics.median, (forward_samples, backward_samples))
     flops = 2 * B * H * T * T * D
     return {
         "backend": name,
@@ -50,6 +52,8 @@ def measure(name, shape, milliseconds):
         "forward_tflops": flops / forward_ms / 1e9,
         "backward_ms": backward_ms,
         "backward_tflops": 2.5 * flops / backward_ms / 1e9,
+        "forward_samples_ms": rounded(forward_samples),
+        "backward_samples_ms": rounded(backward_samples),
     }
 
 

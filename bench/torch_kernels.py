@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """What PyTorch reaches on the memory-bound ops of GPT-2 124M, on this GPU.
 
-One JSON object a line, named as bench_kernels names its cases: op, shape, dtype, ms (median), and
-GB/s counting every tensor once. `how` says which way was the faster one: the library's kernel as it
-is called, or compiled by torch.compile.
+One JSON object a line, named as bench_kernels names its cases: op, shape, dtype, ms (median), every
+sample, and GB/s counting every tensor once. `how` says which way was the faster one: the library's
+kernel as it is called, or compiled by torch.compile.
 """
 
 import argparse
 import json
+import statistics
 
 import torch
 import torch._functorch.config
 import torch.nn.functional as F
-from torch_timing import median_ms
+from torch_timing import rounded, samples_ms
 
 
 class Sizes:
@@ -143,12 +144,16 @@ def main():
     sizes = Tiny if arguments.tiny else Sizes
     for op in (layernorm, residual_layernorm, cross_entropy, adamw, embedding, bias_gradient):
         for name, shape, num_bytes, calls in op(sizes):
-            times = {how: median_ms(call, arguments.milliseconds) for how, call in calls.items()}
+            samples = {how: samples_ms(call, arguments.milliseconds)
+                       for how, call in calls.items()}
+            times = {how: statistics.median(taken) for how, taken in samples.items()}
             how = min(times, key=times.get)
             dtype = "f32" if name == "adamw" else "bf16"
             print(json.dumps({"op": name, "shape": shape, "dtype": dtype, "how": how,
                               "ms": times[how], "gb_per_s": num_bytes / times[how] / 1e6,
-                              "all_ms": times}), flush=True)
+                              "all_ms": times, "samples_ms": {
+                                  how: rounded(taken) for how, taken in samples.items()}}),
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -11,21 +11,27 @@ import torch
 FLUSH_BYTES = 4 << 30
 
 
-def median_ms(call, milliseconds=200):
-    """Median time of call() after a warm-up. On a GPU the time it takes there, of 10 to 200 calls
-    that take `milliseconds` together, with other data in the L2 cache before each."""
+def samples_ms(call, milliseconds=200):
+    """Times of call() after a warm-up, in the order of measuring. On a GPU the time it takes there,
+    of 10 to 200 calls that take `milliseconds` together, with other data in the L2 cache before
+    each."""
     if torch.cuda.is_available():
-        return median_ms_on_gpu(call, milliseconds)
+        return samples_ms_on_gpu(call, milliseconds)
     call()
     times = []
     for _ in range(5):
         begin = time.perf_counter()
         call()
         times.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(times)
+    return times
 
 
-def median_ms_on_gpu(call, milliseconds):
+def rounded(samples):
+    """To the nanosecond, which is finer than any of these clocks."""
+    return [round(sample, 6) for sample in samples]
+
+
+def samples_ms_on_gpu(call, milliseconds):
     flush = torch.zeros(FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
 
     def timed(count):
@@ -39,4 +45,4 @@ def median_ms_on_gpu(call, milliseconds):
         return [begin.elapsed_time(end) for begin, end in events]
 
     estimate = statistics.median(timed(5))  # warms up, too
-    return statistics.median(timed(min(max(10, int(milliseconds / estimate)), 200)))
+    return timed(min(max(10, int(milliseconds / estimate)), 200))

@@ -2,7 +2,9 @@
 // get wrong is named. Method: known numbers; one call of every case; a short run into a JSON file.
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +14,7 @@
 
 #include "bench/bench.h"
 #include "bench/kernels/cases.h"
+#include "kernels/blas.h"
 #include "tests/support/temp_folder.h"
 
 using namespace ingot;
@@ -64,6 +67,7 @@ TEST_CASE("bench: a call of 2 ms is measured as about 2 ms, over inputs beyond t
     CHECK(result.samples.size() >= 5);
     CHECK(quantile(result.samples, 0.5) == result.seconds);
     CHECK(result.input_sets >= 2);
+    CHECK_FALSE(result.is_flushed);
     const Roof roof{.copy_bytes_per_s = 1e9, .f32_flops_per_s = 1e12, .bf16_flops_per_s = 1e12};
     const std::string text =
         line(sleeping_case(0.0), {.own = {.seconds = 4e-3}, .library = {}}, roof, Device::cpu);
@@ -71,6 +75,28 @@ TEST_CASE("bench: a call of 2 ms is measured as about 2 ms, over inputs beyond t
     CHECK(text.find(" 0.5 ") != std::string::npos);  // GB/s
     CHECK(text.find(" 50.0") != std::string::npos);  // % of the roof
     CHECK(text.substr(text.size() - 2) == " -");     // no library has it
+}
+
+TEST_CASE("bench: calls too small to rotate past the cache are timed alone, after a flush") {
+    const auto context = Context::make_cpu();
+    int num_calls = 0;
+    const Case tiny = {.op = "tiny",
+                       .shape = "1",
+                       .dtype = DType::f32,
+                       .bytes = 4.0,
+                       .flops = 0.0,
+                       .make = [&](Inputs& in) -> Call {
+                           in.space(DType::f32, {1});
+                           return [&](Stream s) { s.run([&] { ++num_calls; }); };
+                       }};
+    const Result result = measure(*context, tiny, 1e-3);
+    CHECK(result.is_flushed);
+    CHECK(result.input_sets == 1024);
+    CHECK(result.calls == 1);
+    CHECK(result.samples.size() == 5);
+    CHECK(num_calls == 1024 + 1 + 5);  // the warm-up, the estimate, the samples
+    // The flush is no part of the time: it reads tens of megabytes, which takes milliseconds.
+    CHECK(result.seconds < 1e-3);
 }
 
 TEST_CASE("bench: the library's call is measured beside ours and named in the line") {
@@ -160,6 +186,17 @@ TEST_CASE("bench: on CUDA every matmul of cuBLASLt alone stands beside the heuri
     CHECK(with_library == 22);
 }
 
+TEST_CASE("bench: --describe names the device and measures nothing") {
+    const TempFolder folder;
+    const std::string path = folder / "none.json";
+    std::ostringstream text;
+    std::streambuf* console = std::cout.rdbuf(text.rdbuf());
+    run({.filters = {}, .json = path, .device = "cpu", .is_describe = true});
+    std::cout.rdbuf(console);
+    CHECK(text.str() == blas::description() + "\n");
+    CHECK_FALSE(std::ifstream(path).good());
+}
+
 TEST_CASE("bench: a run writes its results, and names a wrong filter, device, time and file") {
     const TempFolder folder;
     const std::string path = folder / "test_bench.json";
@@ -168,6 +205,7 @@ TEST_CASE("bench: a run writes its results, and names a wrong filter, device, ti
     std::ifstream file(path);
     const nlohmann::json json = nlohmann::json::parse(file);
     CHECK(json["device"] == "cpu");
+    CHECK(json["cudnn"] == "");  // which is for the GPU alone
     CHECK(json["roof"]["copy_gb_per_s"].get<double>() > 0.1);
     CHECK(json["roof"]["f32_tflop_per_s"].get<double>() > 1e-4);
     REQUIRE(json["cases"].size() == 1);

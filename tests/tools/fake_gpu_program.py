@@ -22,7 +22,11 @@ def option(name, default=None):
 
 
 def nvidia_smi():
-    print(f"{WANTED.get('gpu', 'NVIDIA H200')}, GPU-0123, 580.1, 143771 MiB, 700.00 W, 1980 MHz")
+    """Two cards; the second is the one that bench_kernels names."""
+    assert not any(a.startswith("--id") for a in sys.argv)
+    limits = "580.1, 143771 MiB, 700.00 W, 1980 MHz"
+    print(f"00000000:3B:00.0, NVIDIA H100, GPU-OTHER, {limits}")
+    print(f"00000000:AF:00.0, {WANTED.get('gpu', 'NVIDIA H200')}, GPU-0123, {limits}")
 
 
 def tests():
@@ -48,7 +52,8 @@ def sanitizer():
     if WANTED.get("finds") == f"{tool} {file}":
         print("========= ERROR SUMMARY: 3 errors")
         return 86
-    print("[doctest] test cases:    2 |    2 passed | 0 failed | 8 skipped")
+    cases = WANTED.get("cases", {}).get(f"{tool} {file}", 2)
+    print(f"[doctest] test cases: {cases:4} | {cases:4} passed | 0 failed | 8 skipped")
     print(f"========= {'RACECHECK SUMMARY: 0 hazards' if tool == 'racecheck' else 'ERROR SUMMARY: 0 errors'}")
     return 0
 
@@ -86,7 +91,9 @@ def train():
     print("memory after step 1: planned 20.00 GiB, measured 19.00 GiB (-5 %)")
     print(f"--- sample after step {steps} (temperature 0.8, top_k 50)\ndef f(x):\n    return x\n---")
     print(f"memory after step {steps}: planned 21.59 GiB, measured 21.50 GiB "
-          f"({WANTED.get('percent', '-0.4169')} %)")
+          f"({WANTED.get(f'percent of {folder.name}', WANTED.get('percent', '-0.4169'))} %)")
+    if option("model.attention") == "cudnn":
+        print(f"attention: {WANTED.get('cudnn', 'cuDNN 9.19.0')}, deterministic backward pass")
     if option("log.profile_step"):
         (folder / "profile.json").write_text(json.dumps({
             "step": 6, "step_ms": 887.0, "unexplained_ms": 0.0, "parts": [
@@ -98,7 +105,11 @@ def train():
 
 
 def bench():
+    if "--describe" in sys.argv:
+        print(WANTED.get("describe", "NVIDIA H200, 0000:af:00.0"))
+        return 0
     cases = [{"op": op, "shape": "65536x768", "dtype": "bf16", "us": 50.0, "samples_us": [50.0],
+              "library": None, "library_us": None,
               "gb_per_s": WANTED.get("gb_per_s", 3600.0), "tflop_per_s": 0.0}
              for op in ("layernorm_forward", "layernorm_backward", "residual_layernorm_forward",
                         "cross_entropy", "adamw", "embedding_forward", "embedding_backward",
@@ -110,7 +121,7 @@ def bench():
                           "samples_us": [300.0], "library": "cuDNN", "library_us": 250.0,
                           "gb_per_s": 100.0, "tflop_per_s": rate})
     pathlib.Path(option("json")).write_text(json.dumps({
-        "device": "cuda", "cases": cases, "roof": {
+        "device": "cuda", "cudnn": WANTED.get("cudnn", "cuDNN 9.19.0"), "cases": cases, "roof": {
             "copy_gb_per_s": 4270.0, "f32_tflop_per_s": 50.0, "bf16_tflop_per_s": 790.0}}))
     return 0
 

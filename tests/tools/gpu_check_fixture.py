@@ -21,13 +21,15 @@ TORCH = {
     "bench/random_shard.py": "",
     "bench/torch_attention.py": "".join(
         json.dumps({"backend": backend, "shape": shape, "forward_tflops": 220.0,
-                    "backward_tflops": 210.0}) + "\n"
+                    "backward_tflops": 210.0, "forward_samples_ms": [1.0, 1.1],
+                    "backward_samples_ms": [2.0]}) + "\n"
         for backend in ("flash2", "cudnn")
         for shape in ("B64 12/12 T1024 D64", "B16 25/25 T1024 D64", "B8 32/8 T2048 D64",
                       "B32 14/2 T1024 D64", "B4 32/32 T2048 D128", "B2 32/8 T8192 D128")),
     "bench/torch_kernels.py": json.dumps({
-        "op": "layernorm_forward", "shape": "65536x768", "how": "compiled", "gb_per_s": 3000.0,
-        "ms": 0.07}) + "\n",
+        "op": "layernorm_forward", "shape": "65536x768", "dtype": "bf16", "how": "compiled",
+        "gb_per_s": 3000.0, "ms": 0.07, "samples_ms": {
+            "library": [0.09], "compiled": [0.0712345, 0.07, 0.069]}}) + "\n",
     "bench/torch_gpt2.py": json.dumps({
         "tokens_per_s": 519000.0, "step_ms": [1010.0], "memory": {
             "max_allocated_bytes": 31e9, "reserved_bytes": 40e9, "used_bytes": 41e9}}) + "\n",

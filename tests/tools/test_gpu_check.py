@@ -39,6 +39,13 @@ def test_the_raw_samples_and_the_commands_are_kept(pack: Pack) -> None:
     assert ours["tokens_per_s"]["median"] == 591000 + 35.5
     assert entry["data"]["torch"]["step_ms"] == [1010.0]
     command = next(c for c in entry["commands"] if "--train.micro_batch=64" in c)
+    assert entry["data"]["cudnn"]["library"] == "cuDNN 9.19.0"
+    assert entry["data"]["cudnn"]["memory"]["percent"] == -0.4169
+    pack.run("kernels")
+    kernels = pack.entry("kernels")["data"]
+    assert kernels["bench"]["cudnn"] == "cuDNN 9.19.0"
+    assert kernels["torch_attention"][0]["forward_samples_ms"] == [1.0, 1.1]
+    assert kernels["torch_kernels"][0]["samples_ms"]["library"] == [0.09]
     assert "--train.global_batch=512" in command and "--model.preset=gpt2-124m" in command
 
 
@@ -67,6 +74,77 @@ def test_fewer_tests_than_recorded_fail_until_there_are_as_many_again(pack: Pack
     assert pack.run("tests", tests_model={"crash": True}).returncode == 1
     assert pack.run("tests", tests_model={"cases": 11}).returncode == 1
     assert pack.run("tests", tests_model={"cases": 12}).returncode == 0
+
+
+def test_a_program_from_ptx_runs_as_many_tests_as_it_does_otherwise(pack: Pack) -> None:
+    assert pack.run("tests", tests_model={"cases": 12}).returncode == 0
+    done = pack.run("tests_ptx80", tests_model={"cases": 11}, tests_kernels={"cases": 3})
+    assert done.returncode == 1
+    for limit in (166912, 101376):
+        assert (f"tests_model, {limit} bytes: cases that ran: 11 cases, must be at least 12 "
+                in done.stdout)
+        assert f"MISS tests_kernels, {limit} bytes: cases that ran: 9 cases, must be at least 10 " in (
+            done.stdout)
+    # A program with a filter is held to what it ran itself.
+    assert pack.run("tests_ptx80", tests_model={"cases": 12}).returncode == 0
+    done = pack.run("tests_ptx80", tests_model={"cases": 12}, tests_train={"cases": 9})
+    assert ("MISS tests_train, 101376 bytes: cases that ran: 9 cases, must be at least 10"
+            in done.stdout)
+
+
+def test_fewer_cases_under_a_sanitizer_than_recorded_fail(pack: Pack) -> None:
+    assert pack.run("sanitize").returncode == 0
+    entry = pack.entry("sanitize")
+    # A result from before the numbers were recorded has them among its runs.
+    del entry["data"]["recorded"]
+    pack.put("bench/results/h200.json", json.dumps(
+        {"schema": 1, "gpu": "NVIDIA H200", "parts": {"sanitize": entry}}))
+    fewer = {"cases": {"memcheck *test_adamw.cpp": 1}}
+    for _ in range(2):  # a failed run lowers nothing
+        done = pack.run("sanitize", compute__sanitizer=fewer)
+        assert done.returncode == 1
+        assert "PROBLEM memcheck adamw: ran 1 cases of at least 2, skipped 0" in done.stdout
+    assert pack.run("sanitize").returncode == 0
+
+
+def test_pytorchs_time_stands_in_the_row_of_the_case(pack: Pack) -> None:
+    rows = TORCH["bench/torch_kernels.py"]
+    row = json.loads(rows)
+    adamw = {**row, "op": "adamw", "dtype": "f32", "how": "library"}
+    other = {**row, "op": "layernorm_backward", "shape": "1x1"}
+    pack.print_from("bench/torch_kernels.py", f"{rows}{json.dumps(adamw)}\n{json.dumps(other)}\n")
+    done = pack.run("kernels")
+    assert ("bench/torch_kernels.py measured layernorm_backward 1x1, of which bench_kernels has no "
+            "case" in done.stdout)
+    cases = {c["op"]: c for c in pack.entry("kernels")["data"]["bench"]["cases"]}
+    norm = cases["layernorm_forward"]
+    assert norm["library"] == "PyTorch (compiled, bf16)" and norm["library_us"] == pytest.approx(70.0)
+    assert norm["library_samples_us"] == [71.235, 70.0, 69.0]
+    assert cases["adamw"]["library"] == "PyTorch (library, f32)"
+    assert cases["cross_entropy"]["library"] is None
+    assert cases["attention_forward"]["library"] == "cuDNN"
+
+
+def test_cudnns_run_is_held_against_its_plan_and_names_its_version(pack: Pack) -> None:
+    done = pack.run("e2e", train_gpt={"percent of cudnn": "+3.5", "cudnn": "a library"})
+    assert "MISS cuDNN's attention: planned against measured memory: 3.5 %" in done.stdout
+    assert "PROBLEM the run with model.attention=cudnn names no version of cuDNN" in done.stdout
+    assert "ok   planned against measured memory: 0.4169 %" in done.stdout
+    done = pack.run("kernels", bench_kernels={"cudnn": "libcudnn.so.9 cannot be loaded"})
+    assert "PROBLEM bench_kernels measured no cuDNN: libcudnn.so.9 cannot be loaded" in done.stdout
+
+
+@pytest.mark.parametrize(("describe", "words"), [
+    ("NVIDIA H200, 0000:01:00.0", "named no GPU in slot 0000:01:00.0, which our programs use"),
+    ("NVIDIA H200", "--describe ended with status 0 and named no PCI bus id: NVIDIA H200")])
+def test_the_gpu_of_the_results_is_the_one_that_the_programs_use(
+        pack: Pack, describe: str, words: str) -> None:
+    done = pack.run("faults", bench_kernels={"describe": describe})
+    assert done.returncode == 1 and words in done.stderr
+    assert not (pack.root / "bench/results/h200.json").exists()
+    assert pack.run("faults", bench_kernels={"describe": "A, B, 0000:3b:00.0"}).returncode == 0
+    found = json.loads((pack.root / "bench/results/h100.json").read_text())
+    assert found["parts"]["faults"]["gpu"]["uuid"] == "GPU-OTHER"
 
 
 def test_a_failed_run_replaces_the_pass_before_it_and_nothing_else(pack: Pack) -> None:

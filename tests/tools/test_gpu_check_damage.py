@@ -13,7 +13,7 @@ import pytest
 from gpu_check import part_export, results, sources, stale
 from gpu_check.check import Bar
 from gpu_check.commands import CommandError, Commands, Done
-from gpu_check_fixture import Pack
+from gpu_check_fixture import TORCH, Pack
 
 
 @pytest.fixture
@@ -94,6 +94,14 @@ def test_an_error_of_nan_is_the_worst_of_its_series() -> None:
     assert part_export.ratio_of(1.0, 4.0) == 0.25
 
 
+def test_pytorch_that_gave_no_number_is_no_yardstick(pack: Pack) -> None:
+    lines = TORCH["bench/torch_golden.py"]
+    pack.print_from("bench/torch_golden.py", lines.replace("0.008", "null", 1))
+    done = pack.run("export")
+    assert "MISS bf16 error of PyTorch's (pure bf16): logits: nan times" in done.stdout
+    assert "demo: epochs" in done.stdout  # the part went on
+
+
 def test_nan_from_golden_check_fails_its_bars(pack: Pack) -> None:
     done = pack.run("export", golden_check={"fp32": math.nan, "bf16": math.nan})
     assert done.returncode == 1
@@ -136,9 +144,9 @@ def test_a_machine_without_a_gpu_is_refused_without_results(pack: Pack) -> None:
     (pack.path / "nvidia-smi").write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
     done = pack.run("faults")
     assert done.returncode == 1
-    assert "status 6 and named no GPU: No devices were found" in done.stderr
+    assert "status 6 and named no GPU in slot 0000:af:00.0, which our programs use: No devices" in done.stderr
     (pack.path / "nvidia-smi").write_text("#!/bin/sh\n")
-    assert "status 0 and named no GPU: (it printed nothing)" in pack.run("faults").stderr
+    assert "which our programs use: (it printed nothing)" in pack.run("faults").stderr
     assert not (pack.root / "bench/results").exists() or not list(
         (pack.root / "bench/results").iterdir())
     with pytest.raises(ValueError, match="named '\u7532', of which no file name can be made"):

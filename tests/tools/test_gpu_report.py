@@ -57,6 +57,79 @@ def test_every_part_has_sources_a_time_and_a_program() -> None:
         assert part["seconds"] <= 300 and part["what"]
 
 
+def test_files_that_every_part_depends_on_are_among_those_of_each(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "tools/gpu_check").mkdir(parents=True)
+    (tmp_path / "tools/gpu_check/parts.json").write_text(json.dumps(
+        {"common": ["a/x.cpp"], "one": {"files": ["a/b/*.cpp"]}, "two": {"files": []}}))
+    first = sources.hashes(tmp_path)
+    assert list(first) == ["one", "two"]
+    (tmp_path / "a/b/y.cpp").write_text("changed")
+    second = sources.hashes(tmp_path)
+    assert second["one"] != first["one"] and second["two"] == first["two"]
+    (tmp_path / "a/x.cpp").write_text("changed")
+    third = sources.hashes(tmp_path)
+    assert third["one"] != second["one"] and third["two"] != second["two"]
+    part = sources.read_parts(tmp_path)["one"]
+    assert sources.hash_of({**part, "seconds": 9}, tmp_path) != third["one"]
+
+
+def test_every_module_that_a_part_imports_is_among_its_files() -> None:
+    """Directly and through others; what is not common must be named."""
+    folder = ROOT / "tools/gpu_check"
+
+    def imported(name: str) -> set[str]:
+        text = (folder / f"{name}.py").read_text()
+        found = set(re.findall(r"^from gpu_check\.(\w+) import", text, re.M))
+        for names in re.findall(r"^from gpu_check import ([\w, ]+)$", text, re.M):
+            found |= set(names.split(", "))
+        return found
+
+    for name, part in sources.read_parts().items():
+        names = {path.stem for path in sources.files_of(part, ROOT) if path.parent == folder}
+        assert {"__main__", "check", "commands", "doctest_output", "machine"} <= names
+        for module in names - {"__main__"}:
+            assert imported(module) <= names, (name, module)
+
+
+def test_every_part_depends_on_what_makes_its_programs() -> None:
+    for part in sources.read_parts().values():
+        names = {str(path.relative_to(ROOT)) for path in sources.files_of(part, ROOT)}
+        assert {"tools/gpu_pack.sh", "CMakeLists.txt", "CMakePresets.json",
+                "tools/requirements-cudnn.txt"} <= names
+        for folder in ("tests/kernels", "tests/train", "bench", "tools"):
+            if any(n.startswith(folder + "/") and n.endswith(".cpp") for n in names):
+                assert f"{folder}/CMakeLists.txt" in names
+
+
+def test_a_long_problem_takes_one_readable_line() -> None:
+    assert report.one_line("") == "" and report.one_line("x\ny") == "x"
+    assert report.one_line("a" * 160) == "a" * 160
+    line = report.one_line("train_gpt " + "--key=value " * 40 + "was stopped after 3 s\nmore")
+    assert len(line) == 160 and " ... " in line
+    assert line.startswith("train_gpt --key") and line.endswith(" was stopped after 3 s")
+
+
+def test_the_bf16_ratios_show_what_no_bar_holds() -> None:
+    ours = {"logits": 2.0, "loss": 1.0, "loss after step 1": 4.0, "grad a": 3.0, "grad b": 4.0,
+            "gradient norm of step 1": 0.5, "gradient norm of step 2": 0.25}
+    pure = {"logits": 1.0, "loss": 4.0, "loss after step 1": 1.0, "grad a": 6.0, "grad b": 2.0,
+            "gradient norm of step 1": 1.0, "gradient norm of step 2": 0.1}
+    lines = {what: {"error": error, "limit": 1.0} for what, error in ours.items()}
+    entry = {"data": {"golden": {"bf16": lines},
+                      "torch_bf16": {"pure": pure, "autocast": {**pure, "logits": math.inf}}},
+             "gpu": {"name": "X", "driver_version": "1"}, "versions": {}, "commit": "0123456789",
+             "date": "2026-12-01", "changed_files": []}
+    text = "\n".join(report.bf16({"parts": {"export": entry}}))
+    assert "| logits | 2.00 (logits: 2.00e+00 to 1.00e+00) | nan (logits: " in text
+    assert "| gradients, worst tensor | 2.00 (grad b: 4.00e+00 to 2.00e+00) |" in text
+    assert f"| gradients, all together | {5 / math.hypot(6, 2):.2f} |" in text
+    assert "| loss, worst to worst | 1.00 (loss, worst step: 4.00e+00 to 4.00e+00) |" in text
+    assert "| loss, one alone | 4.00 (loss after step 1: 4.00e+00 to 1.00e+00) |" in text
+    assert "| gradient norm of step, worst to worst | 0.50 (" in text
+    assert "| gradient norm of step, one alone | 2.50 (gradient norm of step 2: " in text
+
+
 def test_a_part_depends_on_its_own_code_and_the_kernels() -> None:
     for name, part in sources.read_parts().items():
         names = {str(path.relative_to(ROOT)) for path in sources.files_of(part, ROOT)}
@@ -217,6 +290,9 @@ def test_a_full_set_of_results_fills_every_block(tmp_path: Path) -> None:
     assert "- `kernels`: adamw 65536x768: part of copy speed: 70.2576 %, bar 80" in text
     assert ("| GPT-2 124M, 64 x 1024 x 8 | 591,036 (591,011 - 591,060) | 887.1 ms | 519,000 | 1.14 "
             "| 23.1 (planned 23.2); 32.0 |") in text
+    assert ("| GPT-2 124M, 64 x 1024 x 8, cuDNN's attention | 591,016 (591,011 - 591,020) | 887.1 ms "
+            "| 519,000 | 1.14 | 23.1 (planned 23.2) |") in text
+    assert "cuDNN 9.19.0 is called by the engine" in text
     assert "| matmul fc | 96 | 800.00 | 632.91 | 1.26 | 90.2 % |" in text
     assert "| layernorm_forward | 65536x768 | 50.0 | 3,000 | 70 % | 3,000 (compiled) |" in text
     assert ("| B64 12/12 T1024 D64 | 250 | 220 | 300 | 220 | 1.14 | 200 | 210 | 240 | 210 | 0.95 |"

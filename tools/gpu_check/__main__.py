@@ -80,8 +80,8 @@ def print_table(outcome: dict[str, Check]) -> None:
 def run_parts(names: list[str], arguments: argparse.Namespace) -> bool:
     root = sources.ROOT
     binaries = binaries_of(root)
-    gpu = machine.gpu()
     environment = machine.library_environment(binaries / "libingot.so")
+    gpu = machine.gpu(str(binaries / "bench_kernels"), environment)
     versions = machine.versions(binaries / "libingot.so", environment, arguments.python)
     pack = origin(root)
     parts = sources.read_parts(root)
@@ -95,16 +95,13 @@ def run_parts(names: list[str], arguments: argparse.Namespace) -> bool:
         work = arguments.work / name
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        previous = results.read(file)["parts"].get(name, {})
         check = Check(root, binaries, work,
                       Commands(work, parts[name]["seconds"], environment, arguments.python),
-                      previous)
+                      name, results.read(file)["parts"])
         base = {"commit": pack["commit"], "changed_files": pack["changed_files"],
                 "sources": pack["sources"][name], "gpu": gpu, "versions": versions,
                 "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         # A part that is killed leaves this, not the outcome of an earlier run.
-        if "recorded" in previous.get("data", {}):
-            check.data["recorded"] = dict(previous["data"]["recorded"])
         unfinished = {**entry_of(check, base, 0), "problems": ["the part did not come to its end"]}
         results.merge(file, gpu["name"], name, unfinished)
         begin = time.monotonic()

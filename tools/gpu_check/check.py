@@ -43,13 +43,16 @@ class Bar:
 
 class Check:
     def __init__(self, root: Path, binaries: Path, work: Path, commands: Commands,
-                 previous: dict[str, Any] | None = None) -> None:
+                 name: str = "", entries: dict[str, Any] | None = None) -> None:
         self.root = root  # the sources: data and scripts
         self.binaries = binaries
         self.work = work  # a folder of this part
         self.commands = commands
-        self.previous = previous or {}  # the part's last entry
-        self.data: dict[str, Any] = {}
+        self._entries = entries or {}  # the last one of every part
+        self.previous = self._entries.get(name, {})  # that of this part
+        # What is demanded of the next run outlives a part that fails or is killed.
+        recorded = self.previous.get("data", {}).get("recorded")
+        self.data: dict[str, Any] = {"recorded": dict(recorded)} if recorded else {}
         self.bars: list[Bar] = []
         self.problems: list[str] = []
 
@@ -61,6 +64,15 @@ class Check:
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
+
+    def recorded(self, name: str, part: str = "") -> int:
+        """The most cases of that name that ran so far, in this part or another; 0: none is known."""
+        entry = self._entries.get(part, {}) if part else self.previous
+        return entry.get("data", {}).get("recorded", {}).get(name, 0)
+
+    def record(self, name: str, cases: int) -> None:
+        """Keeps a number of cases for the runs to come. A smaller one never replaces it."""
+        self.data.setdefault("recorded", {})[name] = max(self.recorded(name), cases)
 
     def program(self, name: str) -> str:
         return str(self.binaries / name)

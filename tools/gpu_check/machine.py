@@ -12,31 +12,59 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
+QUERY = "pci.bus_id,name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
 # Loaded by name when somebody asks for cuDNN; the second is what it compiles kernels with.
 LOADED_LATER = ("libcudnn.so.9", "libnvrtc.so.13")
 TORCH_VERSIONS = """
 import json, torch
 print(json.dumps({"torch": torch.__version__, "torch_cuda": torch.version.cuda,
-                  "cudnn": torch.backends.cudnn.version()}))
+                  "torch_cudnn": torch.backends.cudnn.version()}))
 """
 
 
-def gpu() -> dict[str, str]:
-    """Name, UUID, driver and limits of the first GPU, as nvidia-smi gives them."""
-    command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader", "--id=0"]
+def bus_numbers(bus_id: str) -> tuple[int, ...]:
+    """"00000000:3B:00.0" and "0000:3b:00.0" are one slot. () for what is no PCI bus id."""
+    if not re.fullmatch(r"[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+\.[0-9a-fA-F]+", bus_id):
+        return ()
+    return tuple(int(number, 16) for number in re.split("[:.]", bus_id))
+
+
+def used_bus_id(bench_kernels: str, environment: dict[str, str]) -> str:
+    """Of the GPU that our programs use, which CUDA_VISIBLE_DEVICES may choose: they say so."""
+    command = [bench_kernels, "--device=cuda", "--describe"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True,
+                              env={**os.environ, **environment})
+    except OSError as error:
+        raise ValueError(f"{bench_kernels} cannot be started ({error}): it is asked which GPU is "
+                         "used") from error
+    bus_id = done.stdout.strip().rpartition(", ")[2]
+    if done.returncode != 0 or not bus_numbers(bus_id):
+        said = (done.stdout + done.stderr).strip() or "(it printed nothing)"
+        raise ValueError(f"{bench_kernels} --describe ended with status {done.returncode} and named "
+                         f"no PCI bus id: {said}")
+    return bus_id
+
+
+def gpu(bench_kernels: str, environment: dict[str, str]) -> dict[str, str]:
+    """Name, UUID, driver and limits, as nvidia-smi gives them, of the GPU that is used."""
+    bus_id = used_bus_id(bench_kernels, environment)
+    command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise ValueError(f"nvidia-smi cannot be started ({error}): a GPU and its driver are "
                          "needed") from error
     names = QUERY.split(",")
-    # Only the name may hold commas.
-    fields = [field.strip() for field in done.stdout.strip().rsplit(",", len(names) - 1)]
-    if done.returncode != 0 or len(fields) != len(names) or not fields[0]:
-        said = (done.stdout + done.stderr).strip() or "(it printed nothing)"
-        raise ValueError(f"nvidia-smi ended with status {done.returncode} and named no GPU: {said}")
-    return dict(zip(names, fields))
+    for line in done.stdout.strip().splitlines() if done.returncode == 0 else []:
+        # Only the name may hold commas.
+        slot, _, rest = line.partition(",")
+        fields = [slot.strip(), *(field.strip() for field in rest.rsplit(",", len(names) - 2))]
+        if len(fields) == len(names) and bus_numbers(slot.strip()) == bus_numbers(bus_id):
+            return dict(zip(names, fields))
+    said = (done.stdout + done.stderr).strip() or "(it printed nothing)"
+    raise ValueError(f"nvidia-smi ended with status {done.returncode} and named no GPU in slot "
+                     f"{bus_id}, which our programs use: {said}")
 
 
 def loaded_libraries(library: Path, environment: dict[str, str]) -> dict[str, str]:

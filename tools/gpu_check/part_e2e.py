@@ -9,6 +9,7 @@ the allocator's own reserve, which is larger, is left out in PyTorch's favour.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import Any
 
@@ -18,6 +19,8 @@ from gpu_check.check import Check
 SEQUENCE = 1024
 WARM_UP = 10  # steps that are not counted
 PROFILED_STEP = 6
+# What the engine says of the library that it has loaded.
+CUDNN = re.compile(r"\battention: (cuDNN \d+\.\d+\.\d+)")
 
 
 def arguments_of(preset: str, shard: str, batch: int, micro_steps: int, steps: int) -> list[str]:
@@ -99,7 +102,12 @@ def run(check: Check) -> None:
     if training.knows(check, "cudnn"):
         short = arguments_of("gpt2-124m", shard, 64, 8, WARM_UP + 10)
         cudnn = train(check, "cudnn", [*short, "--model.attention=cudnn"])
-        check.data["cudnn"] = cudnn.measured(WARM_UP)
+        library = CUDNN.search(cudnn.output)
+        check.data["cudnn"] = {
+            **cudnn.measured(WARM_UP), "library": library[1] if library else "",
+            "memory": vars(training.hold_memory(check, cudnn, "cuDNN's attention: "))}
+        if library is None:
+            check.problem("the run with model.attention=cudnn names no version of cuDNN")
     else:
         check.problem("this build has no model.attention=cudnn: its figure is not shown")
 

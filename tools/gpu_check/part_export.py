@@ -15,7 +15,8 @@ from gpu_check.check import Check
 GOLDEN = "tests/golden/gpt2-tiny"
 LINE = re.compile(r"^(ok|FAIL) +(.+?) +error +(\S+) +limit +(\S+)$", re.M)
 SAMPLE = re.compile(r"^--- sample after step (\d+) .*?\n(.*?)\n---$", re.M | re.S)
-# Single figures may come out near zero by luck, so the worst of each series is compared.
+# A loss and a norm are one number, whose error may come out near zero by luck, so the worst of each
+# series of steps is compared with the worst. A gradient's error is the norm of a whole tensor.
 SERIES = ("loss", "gradient norm of step")
 # What a record says of the numbers, not of the time or the card.
 NUMBERS = ("event", "first_step", "step", "epoch", "loss", "grad_norm", "lr", "tokens", "token_hash",
@@ -58,7 +59,8 @@ def compare_bf16(check: Check, ours: dict[str, dict[str, float]]) -> None:
     for mode in ("pure", "autocast"):
         done = check.commands.must([*check.script("bench/torch_golden.py"),
                                     str(check.root / GOLDEN), f"--mode={mode}"])
-        torch[mode] = {line["what"]: line["error"] for line in done.json_lines()}
+        torch[mode] = {line["what"]: math.inf if line["error"] is None else line["error"]
+                       for line in done.json_lines()}
     check.data["torch_bf16"] = torch
     own = worst_of({what: line["error"] for what, line in ours.items()})
     theirs = worst_of(torch["pure"])

@@ -43,6 +43,22 @@ def attention_bars(check: Check, bench: dict[str, Any], torch: list[dict[str, An
                            100 * own["tflop_per_s"] / theirs[f"{way}_tflops"], percent, "%")
 
 
+def beside_torch(check: Check, bench: dict[str, Any], torch: list[dict[str, Any]]) -> None:
+    """PyTorch's time in the rows of the cases that no other library has."""
+    for row in torch:
+        named = [c for c in bench["cases"] if (c["op"], c["shape"]) == (row["op"], row["shape"])]
+        if not named:
+            check.problem(f"bench/torch_kernels.py measured {row['op']} {row['shape']}, of which "
+                          "bench_kernels has no case")
+        for case in named:
+            # Where PyTorch's users keep fp32 (AdamW), its time stands beside that of bf16, too.
+            if case["library"] is None and row["dtype"] in (case["dtype"], "f32"):
+                case["library"] = f"PyTorch ({row['how']}, {row['dtype']})"
+                case["library_us"] = 1e3 * row["ms"]
+                case["library_samples_us"] = [round(1e3 * ms, 3)
+                                              for ms in row["samples_ms"][row["how"]]]
+
+
 def with_rounded_samples(bench: dict[str, Any]) -> dict[str, Any]:
     """A sample in ns is what its clock can tell apart; all its digits would fill the file."""
     for case in bench["cases"]:
@@ -57,9 +73,12 @@ def run(check: Check) -> None:
                          f"--json={out}"])
     bench = with_rounded_samples(json.loads(out.read_text()))
     check.data["bench"] = bench
+    if not bench["cudnn"].startswith("cuDNN "):
+        check.problem(f"bench_kernels measured no cuDNN: {bench['cudnn'] or 'a build without it'}")
     attention = check.commands.must(check.script("bench/torch_attention.py")).json_lines()
     check.data["torch_attention"] = attention
-    check.data["torch_kernels"] = check.commands.must(
-        check.script("bench/torch_kernels.py")).json_lines()
+    torch = check.commands.must(check.script("bench/torch_kernels.py")).json_lines()
+    check.data["torch_kernels"] = torch
+    beside_torch(check, bench, torch)
     memory_bars(check, bench)
     attention_bars(check, bench, attention)

@@ -15,16 +15,17 @@ def environment(check: Check) -> dict[str, str]:
     return {"INGOT_REQUIRE_CUDA": "1", "INGOT_SOURCE_DIR": str(check.root)}
 
 
-def judge(check: Check, name: str, done: Done, is_filtered: bool = False) -> None:
-    """Counts a program's tests into the part's data; what a filter left out is no skip."""
+def judge(check: Check, name: str, done: Done, is_filtered: bool = False, floor: int = 0) -> None:
+    """Counts a program's tests into the part's data; what a filter left out is no skip. As many
+    cases as recorded must run, where nothing is recorded yet at least `floor`."""
     counts = doctest_output.parse(done.output)
     if counts is None:
         check.problem(f"{name} {done.ended} without a summary: {done.last_lines()}")
         return
     check.data.setdefault("programs", {})[name] = {
         **dataclasses.asdict(counts), "seconds": round(done.seconds, 1)}
-    recorded = check.previous.get("data", {}).get("recorded", {}).get(name, 0)
-    check.data.setdefault("recorded", {})[name] = max(recorded, counts.cases)
+    floor = check.recorded(name) or floor
+    check.record(name, counts.cases)
     if done.status != 0 or counts.failed:
         names = "; ".join(counts.failed_names[:5])
         check.problem(f"{name}: {counts.failed} cases failed, it {done.ended}: {names}")
@@ -32,7 +33,7 @@ def judge(check: Check, name: str, done: Done, is_filtered: bool = False) -> Non
         check.problem(f"{name}: a test was skipped: {line}")
     if counts.skipped and not is_filtered:
         check.problem(f"{name}: {counts.skipped} cases were skipped")
-    check.at_least(f"{name}: cases that ran", counts.cases, max(recorded, 1), "cases")
+    check.at_least(f"{name}: cases that ran", counts.cases, max(floor, 1), "cases")
 
 
 def run(check: Check) -> None:

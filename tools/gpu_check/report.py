@@ -6,16 +6,18 @@ name in TABLES gives for every card; everything else in the page is written by h
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu_check import part_kernels, results, sources
+from gpu_check import part_export, part_kernels, results, sources
 
 PAGE = "docs/performance.md"
 BLOCK = re.compile(r"(<!-- gpu: (\w+) begin -->\n).*?(<!-- gpu: \2 end -->)", re.S)
+LONGEST = 160  # characters of a problem
 Parts = dict[str, Any]
 
 
@@ -44,6 +46,16 @@ def measured(results_of_card: dict[str, Any], part: str) -> Parts | None:
     return entry if entry and entry["data"] else None
 
 
+def one_line(problem: str) -> str:
+    """Its first line, without the middle of a long one: a command's arguments come before what
+    became of it. The file of results has all."""
+    line = problem.splitlines()[0] if problem else ""
+    if len(line) <= LONGEST:
+        return line
+    begin = LONGEST // 2 - 5
+    return f"{line[:begin]} ... {line[begin + 5 - LONGEST:]}"
+
+
 def outcome(card: dict[str, Any]) -> list[str]:
     rows, notes = [], []
     for name, part in sources.read_parts().items():
@@ -55,7 +67,7 @@ def outcome(card: dict[str, Any]) -> list[str]:
         rows.append([f"`{name}`", part["what"], "passed" if entry["passed"] else "**failed**",
                      f"{met} of {len(entry['bars'])}", when(entry)])
         missed = [bar for bar in entry["bars"] if not bar["passed"]]
-        notes += [f"- `{name}`: {problem.splitlines()[0]}" for problem in entry["problems"]]
+        notes += [f"- `{name}`: {one_line(problem)}" for problem in entry["problems"]]
         notes += [f"- `{name}`: {bar['what']}: {bar['value']:.6g} {bar['unit']}, bar "
                   f"{bar['limit']:.6g}" for bar in missed]
     lines = table("part | what | outcome | bars met | measured at", rows)
@@ -71,10 +83,16 @@ def e2e_row(title: str, ours: Parts, torch: Parts | None, memory: str) -> list[s
             f"{step:.1f} ms", *beside, memory]
 
 
+def own_memory_text(ours: Parts) -> str:
+    memory = ours.get("memory")  # older results of cuDNN's attention have none
+    return (f"{memory['measured_bytes'] / 1e9:.1f} (planned {memory['planned_bytes'] / 1e9:.1f})"
+            if memory else "")
+
+
 def memory_text(data: Parts) -> str:
-    ours, torch = data["ours"]["memory"], data["torch"]["memory"]
+    torch = data["torch"]["memory"]
     context = torch["used_bytes"] - torch["reserved_bytes"]
-    return (f"{ours['measured_bytes'] / 1e9:.1f} (planned {ours['planned_bytes'] / 1e9:.1f}); "
+    return (f"{own_memory_text(data['ours'])}; "
             f"{(torch['max_allocated_bytes'] + context) / 1e9:.1f}")
 
 
@@ -109,7 +127,8 @@ def e2e(card: dict[str, Any]) -> list[str]:
         data = entry["data"]
         rows.append(e2e_row(title, data["ours"], data["torch"], memory_text(data)))
         if "cudnn" in data:
-            rows.append(e2e_row(f"{title}, cuDNN's attention", data["cudnn"], data["torch"], ""))
+            rows.append(e2e_row(f"{title}, cuDNN's attention", data["cudnn"], data["torch"],
+                                own_memory_text(data["cudnn"])))
         lines.append(f"{title}: {machine(entry)}.")
     return [*lines, "", *e2e_table(rows)] if rows else e2e_by_hand(card)
 
@@ -158,6 +177,7 @@ def attention(card: dict[str, Any]) -> list[str]:
     ours = {(c["op"], c["shape"]): c for c in entry["data"]["bench"]["cases"]
             if c["dtype"] == "bf16"}
     theirs = {(c["backend"], c["shape"]): c for c in entry["data"]["torch_attention"]}
+    loaded = entry["data"]["bench"].get("cudnn", "")  # older results do not say
     rows = []
     for shape in part_kernels.ATTENTION_ROWS:
         row = [shape]
@@ -172,7 +192,7 @@ def attention(card: dict[str, Any]) -> list[str]:
             row.append(f"{own / flash:.2f}" if own and flash else "-")
         rows.append(row)
     return [f"{machine(entry)}. TFLOP/s, causal operations once. Ingot's backward is deterministic; "
-            "cuDNN is called by the engine (deterministic backward) and by PyTorch, which was not "
+            f"{loaded or 'cuDNN'} is called by the engine (deterministic backward) and by PyTorch, which was not "
             "asked for that; FlashAttention-2 adds in any order. Ratio: to FlashAttention-2.", "",
             *table("B, heads/kv, T, D | forward: Ingot | FA-2 | cuDNN | cuDNN in PyTorch | ratio | "
                    "backward: Ingot | FA-2 | cuDNN | cuDNN in PyTorch | ratio", rows)]
@@ -193,9 +213,47 @@ def worth(card: dict[str, Any]) -> list[str]:
     return lines
 
 
+def largest_ratio(ours: dict[str, float], theirs: dict[str, float], prefix: str) -> str:
+    """"2.58 (gradient norm of step 3: 3.21e-04 to 1.25e-04)"."""
+    ratios = {what: part_export.ratio_of(ours[what], theirs[what])
+              for what in ours.keys() & theirs.keys() if what.startswith(prefix)}
+    if not ratios:
+        return "-"
+    what = max(sorted(ratios), key=lambda name: math.inf if math.isnan(ratios[name])
+               else ratios[name])
+    return f"{ratios[what]:.2f} ({what}: {ours[what]:.2e} to {theirs[what]:.2e})"
+
+
+def all_gradients(errors: dict[str, float]) -> float:
+    return math.hypot(*(error for what, error in errors.items() if what.startswith("grad ")))
+
+
+def bf16(card: dict[str, Any]) -> list[str]:
+    """The engine's bf16 errors over PyTorch's, those that no bar holds, too."""
+    entry = measured(card, "export")
+    if entry is None or "torch_bf16" not in entry["data"]:
+        return ["Not measured yet."]
+    ours = {what: line["error"] for what, line in entry["data"]["golden"]["bf16"].items()}
+    torch = entry["data"]["torch_bf16"]
+    yardsticks = [torch["pure"], torch["autocast"]]
+    worst = [(part_export.worst_of(ours), part_export.worst_of(them)) for them in yardsticks]
+    rows = [["logits", *(largest_ratio(*pair, "logits") for pair in worst)],
+            ["gradients, worst tensor", *(largest_ratio(*pair, "grad ") for pair in worst)],
+            ["gradients, all together",
+             *(f"{part_export.ratio_of(all_gradients(ours), all_gradients(them)):.2f}"
+               for them in yardsticks)]]
+    for prefix in part_export.SERIES:
+        rows.append([f"{prefix}, worst to worst", *(largest_ratio(*pair, prefix) for pair in worst)])
+    for prefix in part_export.SERIES:
+        rows.append([f"{prefix}, one alone",
+                     *(largest_ratio(ours, them, prefix) for them in yardsticks)])
+    return [f"{machine(entry)}.", "",
+            *table("errors, Ingot's bf16 to PyTorch's | pure bf16 | autocast", rows)]
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "outcome": outcome, "e2e": e2e, "step": step, "kernels": kernels, "attention": attention,
-    "worth": worth}
+    "worth": worth, "bf16": bf16}
 
 
 def render(page: str, cards: list[dict[str, Any]]) -> str:

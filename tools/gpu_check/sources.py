@@ -12,7 +12,10 @@ PACK = "PACK.json"
 
 
 def read_parts(root: Path = ROOT) -> dict[str, dict[str, Any]]:
-    return json.loads((root / "tools/gpu_check/parts.json").read_text())
+    """The parts by name; the files that every part depends on are among those of each."""
+    parts = json.loads((root / "tools/gpu_check/parts.json").read_text())
+    common = parts.pop("common", [])
+    return {name: {**part, "files": common + part["files"]} for name, part in parts.items()}
 
 
 def files_of(part: dict[str, Any], root: Path) -> list[Path]:
@@ -27,8 +30,9 @@ def files_of(part: dict[str, Any], root: Path) -> list[Path]:
 
 
 def hash_of(part: dict[str, Any], root: Path) -> str:
-    """Of names and contents: a file moved, added, removed or changed gives another hash."""
-    total = hashlib.sha256()
+    """Of names and contents: a file moved, added, removed or changed gives another hash. And of the
+    time that the part has."""
+    total = hashlib.sha256(f"{part.get('seconds')} s\n".encode())
     for path in files_of(part, root):
         name = path.relative_to(root).as_posix()
         total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
