@@ -325,8 +325,9 @@ void launch_backward(Stream stream,
     params.lag = depth.lag;
     params.scale = a.scale;
     params.scale_log2 = a.scale * kLog2E;
-    CUDA_CHECK(cudaMemsetAsync(flags, 0, static_cast<std::size_t>(plan.flags_bytes),
-                               cuda::native(stream)));
+    CUDA_CHECK(
+        cudaMemsetAsync(flags, 0, static_cast<std::size_t>(plan.flags_bytes), cuda::native(stream)),
+        "attention_backward", a.qkv);
     launch_stats<HS>(stream, a, s, stats);
     launch(stream, backward_kernel<HS, kKeyAtoms, kWarps>, plan.blocks, Tile::kThreads,
            Tile::shared_bytes(depth.stages, depth.lag), params, "attention_backward", a.qkv);
@@ -345,7 +346,7 @@ void flash_attention_backward(Stream stream, const AttentionBackward& args, int 
     flash::check_call("attention_backward", s, args.scale,
                       are_aligned(args.qkv, args.dqkv, args.out, args.dout, args.scratch));
     if (args.qkv.numel() == 0) return;
-    const int limit = flash::shared_limit_bytes(shared_limit);
+    const int limit = flash::shared_limit_bytes(shared_limit, "attention_backward", args.qkv);
     const int least = s.head_size == 64 ? Small::shared_bytes(2, 0) : Narrow::shared_bytes(1, 0);
     ENSURE(least <= limit, "attention.shared_memory", "attention_backward: ", least,
            " bytes of shared memory a block are needed, ", limit,

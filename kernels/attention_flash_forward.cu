@@ -362,7 +362,7 @@ void flash_attention_forward(Stream stream, const AttentionForward& args, int sh
     const AttentionShape s = flash::shape_of(args.qkv, args.num_heads, args.num_kv_heads);
     flash::check_call("attention_forward", s, args.scale, are_aligned(args.qkv, args.out));
     if (args.qkv.numel() == 0) return;
-    const int limit = flash::shared_limit_bytes(shared_limit);
+    const int limit = flash::shared_limit_bytes(shared_limit, "attention_forward", args.qkv);
     if (s.head_size == 64) {
         flash::launch_forward<64, 2, 64>(stream, args, limit);
     } else if (2 * flash::ForwardTile<128, 2, 64>::kSharedBytes + 1024 <= limit) {

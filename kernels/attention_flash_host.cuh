@@ -35,8 +35,8 @@ inline void check_call(const char* op, const AttentionShape& s, float scale, boo
 
 // Bytes of dynamic shared memory a block may use: what the current device offers, or less when the
 // call or the build (INGOT_SHARED_MEMORY_LIMIT) asks for it.
-inline int shared_limit_bytes(int wanted) {
-    const int offered = cuda::shared_memory_limit_bytes();
+inline int shared_limit_bytes(int wanted, const char* op, const TensorShape& shape) {
+    const int offered = cuda::shared_memory_limit_bytes(op, shape);
     return wanted > 0 ? std::min(wanted, offered) : offered;
 }
 
@@ -49,11 +49,11 @@ void launch(Stream stream,
             const Params& params,
             const char* op,
             const TensorShape& shape) {
-    ENSURE(blocks <= INT_MAX, "attention.shape", op, " on ", shape.shape_string(), " needs ",
-           blocks, " blocks, a grid has at most ", INT_MAX, "; split the batch");
+    const unsigned grid = cuda::grid_blocks(op, shape, blocks);
     CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, cuda::native(stream)>>>(params);
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), op,
+        shape);
+    kernel<<<grid, threads, shared_bytes, cuda::native(stream)>>>(params);
     cuda::check_launch(op, shape);
 }
 

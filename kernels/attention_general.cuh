@@ -180,24 +180,30 @@ __device__ __forceinline__ void store_rows(T* head,
     }
 }
 
-// Blocks of one launch: tiles x heads x batches.
+// Whose launch it is, and its blocks: tiles x heads x batches, which are those of qkv.
 struct Grid {
+    const char* op;
+    const TensorShape& qkv;
     std::int64_t tiles;
     int heads;
-    std::int64_t batches;
 };
 
 // Raises the kernel's shared-memory limit and launches it, as often as a grid's limit of 65,535
 // batches makes necessary.
 template <class Kernel, class Arrays>
 void launch(Stream stream, Kernel kernel, Arrays arrays, const Grid& grid, int floats) {
-    constexpr std::int64_t kMostBatches = 65535;
+    constexpr std::int64_t kMost = 65535;  // blocks of a grid along y and along z
+    ENSURE(grid.heads <= kMost, "cuda.grid", grid.op, " on ", grid.qkv.shape_string(), " has ",
+           grid.heads, " heads, a grid has at most ", kMost, "; use fewer heads");
     const int bytes = floats * static_cast<int>(sizeof(float));
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    for (std::int64_t begin = 0; begin < grid.batches; begin += kMostBatches) {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               grid.op, grid.qkv);
+    const unsigned tiles = grid_blocks(grid.op, grid.qkv, grid.tiles);
+    const std::int64_t batches = grid.qkv.dim(0);
+    for (std::int64_t begin = 0; begin < batches; begin += kMost) {
         arrays.l.first_batch = begin;
-        const dim3 blocks(static_cast<unsigned>(grid.tiles), static_cast<unsigned>(grid.heads),
-                          static_cast<unsigned>(std::min(kMostBatches, grid.batches - begin)));
+        const dim3 blocks(tiles, static_cast<unsigned>(grid.heads),
+                          static_cast<unsigned>(std::min(kMost, batches - begin)));
         kernel<<<blocks, kThreads, static_cast<std::size_t>(bytes), native(stream)>>>(arrays);
     }
 }

@@ -8,6 +8,8 @@ namespace ingot::cuda {
 namespace general_attention {
 namespace {
 
+constexpr const char* kOp = "attention_backward";
+
 template <class T>
 struct BackwardArrays {
     T* dqkv;
@@ -205,11 +207,11 @@ __global__ void __launch_bounds__(kThreads) query_kernel(const BackwardArrays<T>
 }
 
 template <class S, class T>
-void launch_backward(Stream stream, const BackwardArrays<T>& a, std::int64_t B) {
+void launch_backward(Stream stream, const BackwardArrays<T>& a, const TensorShape& qkv) {
     const std::int64_t tiles = ceil_div<std::int64_t>(a.l.T, S::kTile);
     constexpr int kFloats = 4 * S::kTileFloats + S::kScoreFloats;
-    launch(stream, key_value_kernel<S, T>, a, Grid{tiles, a.l.NKV, B}, kFloats);
-    launch(stream, query_kernel<S, T>, a, Grid{tiles, a.l.NH, B}, kFloats);
+    launch(stream, key_value_kernel<S, T>, a, Grid{kOp, qkv, tiles, a.l.NKV}, kFloats);
+    launch(stream, query_kernel<S, T>, a, Grid{kOp, qkv, tiles, a.l.NH}, kFloats);
 }
 
 }  // namespace
@@ -229,18 +231,18 @@ void general_attention_backward(Stream stream, const AttentionBackward& args) {
                                      args.qkv.ptr<T>(),
                                      l,
                                      B * l.T * l.NH};
-        const auto dot_blocks =
-            static_cast<unsigned>(ceil_div<std::int64_t>(a.num_rows, kThreads / 32));
+        const unsigned dot_blocks =
+            grid_blocks(kOp, args.qkv, ceil_div<std::int64_t>(a.num_rows, kThreads / 32));
         dots_kernel<T><<<dot_blocks, kThreads, 0, native(stream)>>>(a);
         if (l.HS <= 64) {
-            launch_backward<Shape<64, 64>>(stream, a, B);
+            launch_backward<Shape<64, 64>>(stream, a, args.qkv);
         } else if (l.HS <= 128) {
-            launch_backward<Shape<128, 32>>(stream, a, B);
+            launch_backward<Shape<128, 32>>(stream, a, args.qkv);
         } else {
-            launch_backward<Shape<256, 16>>(stream, a, B);
+            launch_backward<Shape<256, 16>>(stream, a, args.qkv);
         }
     });
-    check_launch("attention_backward", args.qkv);
+    check_launch(kOp, args.qkv);
 }
 
 }  // namespace ingot::cuda

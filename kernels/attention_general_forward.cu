@@ -97,8 +97,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArrays<T
 }
 
 template <class S, class T>
-void launch_forward(Stream stream, const ForwardArrays<T>& a, std::int64_t B) {
-    const Grid grid{ceil_div<std::int64_t>(a.l.T, S::kTile), a.l.NH, B};
+void launch_forward(Stream stream, const ForwardArrays<T>& a, const TensorShape& qkv) {
+    const std::int64_t tiles = ceil_div<std::int64_t>(a.l.T, S::kTile);
+    const Grid grid{"attention_forward", qkv, tiles, a.l.NH};
     launch(stream, forward_kernel<S, T>, a, grid, 2 * S::kTileFloats + S::kScoreFloats);
 }
 
@@ -111,13 +112,12 @@ void general_attention_forward(Stream stream, const AttentionForward& args) {
         using T = decltype(zero);
         const ForwardArrays<T> a = {args.out.ptr<T>(), args.lse.ptr<float>(), args.qkv.ptr<T>(),
                                     layout_of(args)};
-        const std::int64_t B = args.qkv.dim(0);
         if (a.l.HS <= 64) {
-            launch_forward<Shape<64, 64>>(stream, a, B);
+            launch_forward<Shape<64, 64>>(stream, a, args.qkv);
         } else if (a.l.HS <= 128) {
-            launch_forward<Shape<128, 64>>(stream, a, B);
+            launch_forward<Shape<128, 64>>(stream, a, args.qkv);
         } else {
-            launch_forward<Shape<256, 32>>(stream, a, B);
+            launch_forward<Shape<256, 32>>(stream, a, args.qkv);
         }
     });
     check_launch("attention_forward", args.qkv);

@@ -67,9 +67,9 @@ void launch(Stream stream, const BiasGradient& args, int chunks) {
     const std::int64_t N = args.dout.rows();
     const int OC = static_cast<int>(args.dout.dim(-1));
     const dim3 grid(static_cast<unsigned>(ceil_div(OC, 32 * W)), static_cast<unsigned>(chunks));
-    launch_dependent(stream, grid, dim3(32, kRowLanes), bias_gradient_kernel<T, W>,
-                     static_cast<float*>(args.scratch.data), args.dout.ptr<T>(), N, OC,
-                     ceil_div<std::int64_t>(N, chunks));
+    launch_dependent(stream, "bias_gradient", args.dout, grid, dim3(32, kRowLanes),
+                     bias_gradient_kernel<T, W>, static_cast<float*>(args.scratch.data),
+                     args.dout.ptr<T>(), N, OC, ceil_div<std::int64_t>(N, chunks));
 }
 
 }  // namespace
@@ -85,13 +85,11 @@ void bias_gradient(Stream stream, const BiasGradient& args) {
             launch<T, 1>(stream, args, chunks);
         }
     });
-    check_launch("bias_gradient", args.dout);
     dispatch_float(args.dbias.dtype, [&](auto zero) {
         using G = decltype(zero);
-        sum_columns<G>(stream, args.dbias.ptr<G>(), nullptr,
+        sum_columns<G>(stream, "bias_gradient", args.dbias, args.dbias.ptr<G>(), nullptr,
                        static_cast<const float*>(args.scratch.data), chunks, OC, args.accumulate);
     });
-    check_launch("bias_gradient", args.dbias);
 }
 
 }  // namespace ingot::cuda

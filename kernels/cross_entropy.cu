@@ -15,7 +15,7 @@
 namespace ingot::cuda {
 namespace {
 
-constexpr int kCachedBlocks = 132;  // persistent: one block a multiprocessor
+constexpr const char* kOp = "cross_entropy";
 constexpr int kThreads = 1024;
 constexpr float kLog2e = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
@@ -133,7 +133,8 @@ __device__ __forceinline__ Pack<T, kPackWidth<T>> pack_at(const Arrays<T>& a,
     return x;
 }
 
-// Persistent blocks. With two buffers the next row is under way during all of this row's work, with
+// Persistent blocks, one a multiprocessor; a row's bits do not depend on which block it meets. With
+// two buffers the next row is under way during all of this row's work, with
 // one from the moment on that its gradient is written.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -239,8 +240,8 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_any_kernel(const Array
 
 // How many rows fit the shared memory of a block: 0, 1 or 2.
 template <class T>
-int num_buffers(const Arrays<T>& a) {
-    const std::int64_t shared_bytes = shared_memory_limit_bytes();
+int num_buffers(const Arrays<T>& a, const TensorShape& shape) {
+    const std::int64_t shared_bytes = shared_memory_limit_bytes(kOp, shape);
     const std::int64_t row_bytes = static_cast<std::int64_t>(a.Vp) * sizeof(T);
     return static_cast<int>(std::min<std::int64_t>(2, (shared_bytes - 1024) / row_bytes));
 }
@@ -248,20 +249,22 @@ int num_buffers(const Arrays<T>& a) {
 template <class T>
 void launch(Stream stream, const Arrays<T>& a, const TensorShape& shape, bool is_aligned) {
     constexpr int W = kPackWidth<T>;
-    const unsigned rows = grid_blocks("cross_entropy", shape, a.N);
+    const unsigned rows = grid_blocks(kOp, shape, a.N);
     if (!is_aligned || a.Vp % W != 0) {
         cross_entropy_any_kernel<T, 1><<<rows, kThreads, 0, native(stream)>>>(a);
         return;
     }
-    const int buffers = a.Vp / W < kThreads / 2 ? 0 : num_buffers(a);
+    const int buffers = a.Vp / W < kThreads / 2 ? 0 : num_buffers(a, shape);
     if (buffers == 0) {
         cross_entropy_any_kernel<T, W><<<rows, kThreads, 0, native(stream)>>>(a);
         return;
     }
     const int bytes = buffers * a.Vp * static_cast<int>(sizeof(T));
     CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_cached_kernel<T>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(kCachedBlocks, a.N));
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               kOp, shape);
+    const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount, kOp, shape);
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(multiprocessors, a.N));
     cross_entropy_cached_kernel<T>
         <<<blocks, kThreads, static_cast<std::size_t>(bytes), native(stream)>>>(a, buffers);
 }
@@ -282,7 +285,7 @@ void cross_entropy(Stream stream, const CrossEntropy& args) {
                              args.write_dlogits};
         launch(stream, a, args.logits, are_aligned(args.logits));
     });
-    check_launch("cross_entropy", args.logits);
+    check_launch(kOp, args.logits);
 }
 
 }  // namespace ingot::cuda

@@ -117,10 +117,12 @@ void launch_backward(Stream stream, const EmbeddingBackward& args) {
     a.accumulate_dwpe = args.accumulate_dwpe;
     const int flags = a.chunks * a.grid.slices;
     const auto flag_blocks = static_cast<unsigned>(ceil_div(flags, kThreads));
-    const unsigned blocks = grid_blocks("embedding_backward", args.dout, a.grid.num_blocks());
-    launch_dependent(stream, dim3(flag_blocks), dim3(kThreads), clear_flags_kernel, a.s.published,
-                     flags);
-    launch_dependent(stream, dim3(blocks), dim3(kSumThreads), sum_rows_kernel<T, G, W>, a);
+    constexpr const char* kOp = "embedding_backward";
+    const unsigned blocks = grid_blocks(kOp, args.dout, a.grid.num_blocks());
+    launch_dependent(stream, kOp, args.dout, dim3(flag_blocks), dim3(kThreads), clear_flags_kernel,
+                     a.s.published, flags);
+    launch_dependent(stream, kOp, args.dout, dim3(blocks), dim3(kSumThreads),
+                     sum_rows_kernel<T, G, W>, a);
 }
 
 template <class T, int W>
@@ -135,8 +137,10 @@ void launch_forward(Stream stream, const EmbeddingForward& args) {
                                 args.wte.ptr<T>(),   args.wpe ? args.wpe.ptr<T>() : nullptr,
                                 static_cast<int>(B), static_cast<int>(T_length),
                                 static_cast<int>(C), slice_blocks};
-    const unsigned blocks = grid_blocks("embedding_forward", args.out, slices * slice_blocks);
-    launch_dependent(stream, dim3(blocks), dim3(kThreads), embedding_forward_kernel<T, W>, a);
+    constexpr const char* kOp = "embedding_forward";
+    const unsigned blocks = grid_blocks(kOp, args.out, slices * slice_blocks);
+    launch_dependent(stream, kOp, args.out, dim3(blocks), dim3(kThreads),
+                     embedding_forward_kernel<T, W>, a);
 }
 
 }  // namespace
@@ -152,7 +156,6 @@ void embedding_forward(Stream stream, const EmbeddingForward& args) {
             launch_forward<T, 1>(stream, args);
         }
     });
-    check_launch("embedding_forward", args.out);
 }
 
 void embedding_backward(Stream stream, const EmbeddingBackward& args) {
@@ -174,7 +177,6 @@ void embedding_backward(Stream stream, const EmbeddingBackward& args) {
             }
         });
     });
-    check_launch("embedding_backward", args.dout);
 }
 
 }  // namespace ingot::cuda

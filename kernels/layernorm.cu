@@ -151,8 +151,7 @@ __global__ void __launch_bounds__(kAnyThreads)
 }
 
 template <class T, int kPacks>
-void launch_forward_packs(cudaStream_t stream, const ForwardArrays<T>& a) {
-    const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(a.N, kForwardWarps));
+void launch_forward_packs(cudaStream_t stream, const ForwardArrays<T>& a, unsigned blocks) {
     if (a.inp2 != nullptr) {
         layernorm_forward_kernel<T, kPacks, true><<<blocks, kForwardWarps * 32, 0, stream>>>(a);
     } else {
@@ -167,21 +166,25 @@ void launch_forward(cudaStream_t stream,
                     const TensorShape& shape,
                     bool is_aligned) {
     constexpr int W = kPackWidth<T>;
+    const char* op = a.inp2 == nullptr ? "layernorm_forward" : "residual_layernorm_forward";
     if (!is_aligned || a.C % W != 0 || a.C > 32 * kMaxLaneFloats) {
-        const unsigned blocks = grid_blocks("layernorm_forward", shape, a.N);
-        layernorm_forward_any_kernel<T><<<blocks, kAnyThreads, 0, stream>>>(a);
-    } else if (a.C <= 32 * 8) {
-        launch_forward_packs<T, 8 / W>(stream, a);
+        const unsigned rows = grid_blocks(op, shape, a.N);
+        layernorm_forward_any_kernel<T><<<rows, kAnyThreads, 0, stream>>>(a);
+        return;
+    }
+    const unsigned blocks = grid_blocks(op, shape, ceil_div<std::int64_t>(a.N, kForwardWarps));
+    if (a.C <= 32 * 8) {
+        launch_forward_packs<T, 8 / W>(stream, a, blocks);
     } else if (a.C <= 32 * 16) {
-        launch_forward_packs<T, 16 / W>(stream, a);
+        launch_forward_packs<T, 16 / W>(stream, a, blocks);
     } else if (a.C <= 32 * 24) {
-        launch_forward_packs<T, 24 / W>(stream, a);
+        launch_forward_packs<T, 24 / W>(stream, a, blocks);
     } else if (a.C <= 32 * 32) {
-        launch_forward_packs<T, 32 / W>(stream, a);
+        launch_forward_packs<T, 32 / W>(stream, a, blocks);
     } else if (a.C <= 32 * 48) {
-        launch_forward_packs<T, 48 / W>(stream, a);
+        launch_forward_packs<T, 48 / W>(stream, a, blocks);
     } else {
-        launch_forward_packs<T, 64 / W>(stream, a);
+        launch_forward_packs<T, 64 / W>(stream, a, blocks);
     }
 }
 
@@ -448,10 +451,9 @@ void layernorm_backward(Stream stream, const LayerNormBackward& args) {
     }
     dispatch_float(args.dweight.dtype, [&](auto zero) {
         using G = decltype(zero);
-        sum_columns(stream, args.dweight.ptr<G>(), args.dbias.ptr<G>(), partials, num_rows, C,
-                    args.accumulate);
+        sum_columns(stream, "layernorm_backward", args.dweight, args.dweight.ptr<G>(),
+                    args.dbias.ptr<G>(), partials, num_rows, C, args.accumulate);
     });
-    check_launch("layernorm_backward", args.dweight);
 }
 
 }  // namespace ingot::cuda

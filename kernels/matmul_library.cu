@@ -16,18 +16,18 @@
 
 #include "kernels/device/launch.cuh"
 #include "kernels/matmul.h"
+#include "kernels/matmul_error.h"
 #include "kernels/matmul_library.h"
 #include "kernels/matmul_plan.h"
 
 namespace ingot::cuda {
 namespace {
 
-void check_lt(cublasStatus_t status, const char* call, const MatmulKey* key) {
+void check_lt(cublasStatus_t status, const char* call, const MatmulKey& key) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    fail("cuda.cublaslt", call, key == nullptr ? std::string() : " for matmul " + key->text(), ": ",
-         cublasLtGetStatusString(status), " (", cublasLtGetStatusName(status), "), cuBLASLt ",
-         cublasLtGetVersion(),
-         "; check that this cuBLASLt supports the GPU and that its memory is not full");
+    fail_matmul({call, cublasLtGetStatusName(status), cublasLtGetStatusString(status),
+                 cublasLtGetVersion()},
+                key);
 }
 
 template <auto Destroy>
@@ -62,24 +62,28 @@ std::array<std::uint64_t, 8> words_of(const cublasLtMatmulAlgo_t& algorithm) {
 }
 
 template <class Value>
-void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t what, Value value) {
+void set(const MatmulKey& key,
+         cublasLtMatmulDesc_t description,
+         cublasLtMatmulDescAttributes_t what,
+         Value value) {
     check_lt(cublasLtMatmulDescSetAttribute(description, what, &value, sizeof(value)),
-             "cublasLtMatmulDescSetAttribute", nullptr);
+             "cublasLtMatmulDescSetAttribute", key);
 }
 
 template <class Value>
-void set(cublasLtMatmulPreference_t preference,
+void set(const MatmulKey& key,
+         cublasLtMatmulPreference_t preference,
          cublasLtMatmulPreferenceAttributes_t what,
          Value value) {
     check_lt(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)),
-             "cublasLtMatmulPreferenceSetAttribute", nullptr);
+             "cublasLtMatmulPreferenceSetAttribute", key);
 }
 
-Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+Layout make_layout(const MatmulKey& key, DType dtype, std::int64_t rows, std::int64_t columns) {
     cublasLtMatrixLayout_t layout = nullptr;
     check_lt(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
                                         static_cast<std::uint64_t>(columns), rows),
-             "cublasLtMatrixLayoutCreate", nullptr);
+             "cublasLtMatrixLayoutCreate", key);
     return Layout(layout);
 }
 
@@ -114,11 +118,13 @@ __global__ void checksum_kernel(unsigned long long* sum,
     atomicAdd(sum, part);
 }
 
-// The cuBLASLt state of a context, created at the first matmul.
+// The cuBLASLt state of a context.
 class Matmuls {
   public:
-    Matmuls() { check_lt(cublasLtCreate(&handle_), "cublasLtCreate", nullptr); }
-    ~Matmuls() { cublasLtDestroy(handle_); }
+    Matmuls() = default;
+    ~Matmuls() {
+        if (handle_ != nullptr) cublasLtDestroy(handle_);
+    }
     Matmuls(const Matmuls&) = delete;
     Matmuls& operator=(const Matmuls&) = delete;
 
@@ -128,9 +134,8 @@ class Matmuls {
         is_tuning_ = true;
     }
     void end_tuning() { is_tuning_ = false; }
-    static MatmulOrigin origin();
-    std::string export_plans() const;
-    void import_plans(const std::string& text);
+    std::string export_plans(const MatmulOrigin& origin) const;
+    void import_plans(const MatmulOrigin& origin, const std::string& text);
 
   private:
     struct Workspace {
@@ -149,7 +154,7 @@ class Matmuls {
     unsigned long long checksum_of_run(Stream stream, const LibraryMatmul& call, const Plan& plan);
     double median_us(Stream stream, const LibraryMatmul& call, const Plan& plan);
 
-    cublasLtHandle_t handle_ = nullptr;
+    cublasLtHandle_t handle_ = nullptr;  // made by the first run()
     std::vector<Workspace> workspaces_;  // one a stream: matmuls of two streams may overlap
     std::map<MatmulKey, Plan> plans_;
     MatmulTuning options_;
@@ -171,28 +176,28 @@ void Matmuls::describe(const LibraryMatmul& call, Plan* plan) const {
     const MatmulKey& key = call.key;
     cublasLtMatmulDesc_t description = nullptr;
     check_lt(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-             "cublasLtMatmulDescCreate", &key);
+             "cublasLtMatmulDescCreate", key);
     plan->description.reset(description);
     const bool is_wgrad = key.pass == MatmulPass::wgrad;
     const cublasOperation_t op_a = key.pass == MatmulPass::forward ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = is_wgrad ? CUBLAS_OP_T : CUBLAS_OP_N;
-    set(description, CUBLASLT_MATMUL_DESC_TRANSA, op_a);
-    set(description, CUBLASLT_MATMUL_DESC_TRANSB, op_b);
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
+    set(key, description, CUBLASLT_MATMUL_DESC_TRANSA, op_a);
+    set(key, description, CUBLASLT_MATMUL_DESC_TRANSB, op_b);
+    set(key, description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
     if (call.bias != nullptr) {
-        set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-        set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(key.result));
+        set(key, description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+        set(key, description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(key.result));
     }
     const std::int64_t m = key.pass == MatmulPass::forward ? key.OC : key.C;
     if (call.aux != nullptr) {
-        set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
-        set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m);
+        set(key, description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
+        set(key, description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m);
     }
-    plan->a =
-        is_wgrad ? make_layout(key.operand, key.C, key.N) : make_layout(key.operand, key.C, key.OC);
-    plan->b = key.pass == MatmulPass::forward ? make_layout(key.operand, key.C, key.N)
-                                              : make_layout(key.operand, key.OC, key.N);
-    plan->d = make_layout(key.result, m, is_wgrad ? key.OC : key.N);
+    plan->a = is_wgrad ? make_layout(key, key.operand, key.C, key.N)
+                       : make_layout(key, key.operand, key.C, key.OC);
+    plan->b = key.pass == MatmulPass::forward ? make_layout(key, key.operand, key.C, key.N)
+                                              : make_layout(key, key.operand, key.OC, key.N);
+    plan->d = make_layout(key, key.result, m, is_wgrad ? key.OC : key.N);
 }
 
 // A text may name an algorithm that this matmul cannot take, or bytes that are none: cuBLASLt tells
@@ -208,8 +213,8 @@ void Matmuls::require_possible(const LibraryMatmul& call, const Plan& plan) cons
     const bool fits = result.workspaceSize <= static_cast<std::size_t>(kMatmulLibraryBytes);
     ENSURE(status == CUBLAS_STATUS_SUCCESS && fits, "matmul.plan_format",
            "matmul plans: cuBLASLt cannot run the algorithm of the line \"plan ", call.key.text(),
-           "\" (", cublasLtGetStatusName(status), ", workspace ", result.workspaceSize, " of ",
-           kMatmulLibraryBytes, " bytes); tune again");
+           "\" (cublasLtMatmulAlgoCheck: ", cublasLtGetStatusName(status), ", workspace ",
+           result.workspaceSize, " of ", kMatmulLibraryBytes, " bytes); tune again");
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Matmuls::candidates(const LibraryMatmul& call,
@@ -225,26 +230,26 @@ std::vector<cublasLtMatmulHeuristicResult_t> Matmuls::candidates(const LibraryMa
     if (key.operand == DType::f32 && key.result == DType::bf16) return {};
     if (key.operand == DType::bf16 && is_fused && !has_whole_rows) return {};
     cublasLtMatmulPreference_t handle = nullptr;
-    check_lt(cublasLtMatmulPreferenceCreate(&handle), "cublasLtMatmulPreferenceCreate", &key);
+    check_lt(cublasLtMatmulPreferenceCreate(&handle), "cublasLtMatmulPreferenceCreate", key);
     const Preference preference(handle);
-    set(handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+    set(key, handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
         static_cast<std::uint64_t>(kMatmulLibraryBytes));
     // Split sums may meet in the workspace in a fixed order, never in the output in any order.
-    set(handle, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+    set(key, handle, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
                                    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto alignment = static_cast<std::uint32_t>(key.alignment);
-    set(handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
-    set(handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
-    set(handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
-    set(handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+    set(key, handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+    set(key, handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+    set(key, handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+    set(key, handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(count));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, plan.description.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
         handle, count, results.data(), &found);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-    check_lt(status, "cublasLtMatmulAlgoGetHeuristic", &key);
+    check_lt(status, "cublasLtMatmulAlgoGetHeuristic", key);
     results.resize(static_cast<std::size_t>(found));
     results.erase(std::remove_if(results.begin(), results.end(),
                                  [](const auto& r) { return r.state != CUBLAS_STATUS_SUCCESS; }),
@@ -270,7 +275,7 @@ void Matmuls::launch(Stream stream, const LibraryMatmul& call, const Plan& plan,
                             plan.b.get(), &beta, call.d, plan.d.get(), call.d, plan.d.get(),
                             &algorithm, workspace(stream),
                             static_cast<std::size_t>(kMatmulLibraryBytes), native(stream)),
-             "cublasLtMatmul", &call.key);
+             "cublasLtMatmul", call.key);
 }
 
 unsigned long long Matmuls::checksum_of_run(Stream stream,
@@ -279,14 +284,17 @@ unsigned long long Matmuls::checksum_of_run(Stream stream,
     launch(stream, call, plan, false);
     auto* sum = reinterpret_cast<unsigned long long*>(static_cast<char*>(workspace(stream)) +
                                                       kMatmulLibraryBytes);
-    CUDA_CHECK(cudaMemsetAsync(sum, 0, sizeof(*sum), native(stream)));
+    constexpr const char* kOp = "matmul checksum";
+    const TensorShape& out = call.general.out;
+    CUDA_CHECK(cudaMemsetAsync(sum, 0, sizeof(*sum), native(stream)), kOp, out);
     checksum_kernel<<<1024, 256, 0, native(stream)>>>(
         sum, static_cast<const unsigned short*>(call.d), call.d_bytes / 2);
-    check_launch("matmul checksum", call.general.out);
+    check_launch(kOp, out);
     unsigned long long result = 0;
     CUDA_CHECK(
-        cudaMemcpyAsync(&result, sum, sizeof(result), cudaMemcpyDeviceToHost, native(stream)));
-    CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+        cudaMemcpyAsync(&result, sum, sizeof(result), cudaMemcpyDeviceToHost, native(stream)), kOp,
+        out);
+    CUDA_CHECK(cudaStreamSynchronize(native(stream)), kOp, out);
     return result;
 }
 
@@ -328,6 +336,7 @@ void Matmuls::tune(Stream stream, const LibraryMatmul& call, Plan* plan) {
 }
 
 void Matmuls::run(Stream stream, const LibraryMatmul& call) {
+    if (handle_ == nullptr) check_lt(cublasLtCreate(&handle_), "cublasLtCreate", call.key);
     auto found = plans_.find(call.key);
     if (found == plans_.end()) found = plans_.emplace(call.key, make_plan(call)).first;
     Plan& plan = found->second;
@@ -340,10 +349,11 @@ void Matmuls::run(Stream stream, const LibraryMatmul& call) {
     }
     if (!plan.choice.is_general) {
         if (call.bias != nullptr) {
-            set(plan.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+            set(call.key, plan.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
         }
         if (call.aux != nullptr) {
-            set(plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
+            set(call.key, plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                call.aux);
         }
     }
     if (is_tuning_ && !plan.choice.is_chosen) tune(stream, call, &plan);
@@ -354,24 +364,23 @@ void Matmuls::run(Stream stream, const LibraryMatmul& call) {
     }
 }
 
-MatmulOrigin Matmuls::origin() {
-    int device = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    return {str("cublasLt ", cublasLtGetVersion()), cuda_device_info(device).name};
-}
-
-std::string Matmuls::export_plans() const {
+std::string Matmuls::export_plans(const MatmulOrigin& origin) const {
     MatmulChoices choices;
     for (const auto& [key, plan] : plans_)
         choices[key] = plan.choice;
-    return format_matmul_plans(origin(), choices);
+    return format_matmul_plans(origin, choices);
 }
 
-void Matmuls::import_plans(const std::string& text) {
-    for (const auto& [key, choice] : parse_matmul_plans(origin(), text)) {
+void Matmuls::import_plans(const MatmulOrigin& origin, const std::string& text) {
+    for (const auto& [key, choice] : parse_matmul_plans(origin, text)) {
         plans_[key] = Plan{};
         plans_[key].choice = choice;
     }
+}
+
+MatmulOrigin origin_of(Stream stream) {
+    return {str("cublasLt ", cublasLtGetVersion()),
+            cuda_device_info(stream.context().device_index()).name};
 }
 
 }  // namespace
@@ -389,11 +398,11 @@ void matmul_end_tuning(Stream stream) {
 }
 
 std::string matmul_export_plans(Stream stream) {
-    return stream.context().object<Matmuls>().export_plans();
+    return stream.context().object<Matmuls>().export_plans(origin_of(stream));
 }
 
 void matmul_import_plans(Stream stream, const std::string& text) {
-    stream.context().object<Matmuls>().import_plans(text);
+    stream.context().object<Matmuls>().import_plans(origin_of(stream), text);
 }
 
 }  // namespace ingot::cuda

@@ -1,19 +1,40 @@
 #include "engine/core/device_cuda.h"
 
 #include <cstring>
+#include <unistd.h>
 
 #include <cuda_runtime.h>
 
+#include "engine/core/cuda_error.h"
 #include "engine/core/device_error.h"
 
 namespace ingot::cuda_runtime {
 namespace {
 
-// One function call per check; the sticky error is cleared so that the next call reports its own.
-void check(cudaError_t status, const char* call) {
-    if (status == cudaSuccess) return;
+// Throws cuda.call; the sticky error is cleared so that the next call reports its own.
+[[noreturn]] void fail_call(cudaError_t status, const std::string& what) {
     cudaGetLastError();
-    fail("cuda.call", call, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status));
+    fail_cuda("cuda.call", what, cudaGetErrorName(status), cudaGetErrorString(status));
+}
+
+// One function call per check.
+void check(cudaError_t status, const char* call) {
+    if (status != cudaSuccess) fail_call(status, call);
+}
+void check(cudaError_t status, const char* call, std::int64_t size_bytes) {
+    if (status != cudaSuccess) fail_call(status, str(call, " of ", size_bytes, " bytes"));
+}
+void check(cudaError_t status, const char* call, std::int64_t size_bytes, const char* buffer) {
+    if (status != cudaSuccess) {
+        fail_call(status, str(call, " of ", size_bytes, " bytes for buffer ", buffer));
+    }
+}
+
+// Below 0 when the system does not say.
+std::int64_t available_host_bytes() {
+    const long pages = sysconf(_SC_AVPHYS_PAGES);
+    const long page_bytes = sysconf(_SC_PAGESIZE);
+    return pages < 0 || page_bytes < 0 ? -1 : std::int64_t{pages} * page_bytes;
 }
 
 int version_or_zero(cudaError_t (*query)(int*)) {
@@ -31,8 +52,9 @@ DeviceFailure::Kind kind_of(cudaError_t status) {
         case cudaErrorSystemDriverMismatch:
             return DeviceFailure::Kind::not_ready;
         case cudaErrorDevicesUnavailable:
-        case cudaErrorMemoryAllocation:  // not even the context of a process fits
             return DeviceFailure::Kind::busy;
+        case cudaErrorMemoryAllocation:  // not even the context of a process fits
+            return DeviceFailure::Kind::full;
         default:
             return DeviceFailure::Kind::other;
     }
@@ -68,7 +90,8 @@ std::string pci_bus_id_of(int device_index) {
     failure.driver_version = version_or_zero(cudaDriverGetVersion);
     failure.runtime_version = version_or_zero(cudaRuntimeGetVersion);
     failure.device_index = device_index;
-    if (failure.kind == DeviceFailure::Kind::busy || failure.kind == DeviceFailure::Kind::other) {
+    if (failure.kind == DeviceFailure::Kind::busy || failure.kind == DeviceFailure::Kind::full ||
+        failure.kind == DeviceFailure::Kind::other) {
         cudaDeviceProp properties;
         if (cudaGetDeviceProperties(&properties, device_index) == cudaSuccess) {
             failure.gpu = properties.name;
@@ -77,7 +100,9 @@ std::string pci_bus_id_of(int device_index) {
         cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device_index);
         cudaGetLastError();
         failure.compute_mode = name_of_compute_mode(mode);
-        failure.processes = processes_on_gpu(pci_bus_id_of(device_index));
+        const std::string pci_bus_id = pci_bus_id_of(device_index);
+        failure.memory = memory_of_gpu(pci_bus_id);
+        failure.processes = processes_on_gpu(pci_bus_id);
     }
     fail_unusable_device(failure);
 }
@@ -166,10 +191,11 @@ void* allocate(std::int64_t size_bytes, const char* name) {
                                  processes_on_gpu(pci_bus_id_of(device_index))),
              "; end those that are not needed, or see `--plan` for what to make smaller");
     }
-    check(status, "cudaMalloc");
+    check(status, "cudaMalloc", size_bytes, name);
     // cudaMemset may return early and runs on the default stream, which the engine's streams do not
     // wait for: without the wait it could erase what they write first.
-    check(cudaMemset(data, 0, static_cast<std::size_t>(size_bytes)), "cudaMemset");
+    check(cudaMemset(data, 0, static_cast<std::size_t>(size_bytes)), "cudaMemset", size_bytes,
+          name);
     check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     return data;
 }
@@ -179,10 +205,9 @@ void* allocate_pinned(std::int64_t size_bytes, const char* name) {
     const cudaError_t status = cudaMallocHost(&data, static_cast<std::size_t>(size_bytes));
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        fail("memory.out_of_memory", "buffer ", name, " needs ", size_bytes,
-             " bytes of pinned host memory, which the host refused");
+        fail_pinned_memory(name, size_bytes, available_host_bytes());
     }
-    check(status, "cudaMallocHost");
+    check(status, "cudaMallocHost", size_bytes, name);
     memset(data, 0, static_cast<std::size_t>(size_bytes));
     return data;
 }
@@ -198,13 +223,13 @@ void release(void* data, bool is_pinned) noexcept {
 void copy_async(void* dst, const void* src, std::int64_t size_bytes, void* stream) {
     check(cudaMemcpyAsync(dst, src, static_cast<std::size_t>(size_bytes), cudaMemcpyDefault,
                           static_cast<cudaStream_t>(stream)),
-          "cudaMemcpyAsync");
+          "cudaMemcpyAsync", size_bytes);
 }
 
 void fill_zero_async(void* dst, std::int64_t size_bytes, void* stream) {
     check(cudaMemsetAsync(dst, 0, static_cast<std::size_t>(size_bytes),
                           static_cast<cudaStream_t>(stream)),
-          "cudaMemsetAsync");
+          "cudaMemsetAsync", size_bytes);
 }
 
 DeviceInfo device_info(int device_index) {

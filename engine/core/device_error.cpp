@@ -26,6 +26,11 @@ std::string others_on_it(const std::vector<GpuProcess>& processes) {
     return others.empty() ? "no other process on it is known" : "other processes on it: " + others;
 }
 
+std::string load_of(const DeviceFailure& f) {
+    if (!f.memory) return others_on_it(f.processes);
+    return describe_gpu_memory(f.memory->free_bytes, f.memory->total_bytes, f.processes);
+}
+
 }  // namespace
 
 std::string format_cuda_version(int version) {
@@ -47,10 +52,18 @@ void fail_unusable_device(const DeviceFailure& f) {
                  "nvidia-fabricmanager, of the driver's version), ",
                  kOrCpu);
         case DeviceFailure::Kind::busy:
-            fail("device.busy", device, " takes no further process (", f.reason,
-                 "), its compute mode is ", f.compute_mode, ", ", others_on_it(f.processes),
-                 "; wait for them or end them, choose another device with CUDA_VISIBLE_DEVICES, or "
-                 "allow several with nvidia-smi -c DEFAULT");
+            fail(
+                "device.busy", device, " takes no further process (", f.reason,
+                "), its compute mode is ", f.compute_mode, ", ", load_of(f),
+                "; wait for them or end them, choose another device with CUDA_VISIBLE_DEVICES, or ",
+                f.compute_mode == "default" ? "look for the GPU's Xid in dmesg"
+                                            : "allow several with nvidia-smi -c DEFAULT");
+        case DeviceFailure::Kind::full:
+            fail("device.full", device, " has no memory left for another process (", f.reason,
+                 f.memory ? "), " : "), how much is free is not known (see nvidia-smi), ",
+                 load_of(f),
+                 "; wait until there is room, end those that are not needed, or choose another "
+                 "device with CUDA_VISIBLE_DEVICES");
         case DeviceFailure::Kind::other:
             break;
     }
@@ -69,6 +82,12 @@ std::string describe_gpu_memory(std::int64_t free_bytes,
                                 std::int64_t total_bytes,
                                 const std::vector<GpuProcess>& processes) {
     return str(free_bytes, " of ", total_bytes, " bytes are free; ", others_on_it(processes));
+}
+
+std::optional<GpuMemory> memory_of_gpu(const std::string& pci_bus_id, const std::string& library) {
+    std::string problem;
+    const auto device = NvmlDevice::open(pci_bus_id, &problem, library);
+    return device == nullptr ? std::nullopt : device->memory();
 }
 
 std::vector<GpuProcess> processes_on_gpu(const std::string& pci_bus_id,

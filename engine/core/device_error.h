@@ -1,10 +1,11 @@
 // Why a CUDA device cannot be used or has no memory left, in words that say what to do. No CUDA in
 // here: engine/core/device_cuda.cpp fills in the facts.
 // Errors: device.no_driver, device.driver_too_old, device.none, device.not_ready, device.busy,
-// device.unusable, device.too_old.
+// device.full, device.unusable, device.too_old.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,16 @@ struct DeviceFailure {
         no_device,
         not_ready,  // the system's services for the device do not run
         busy,       // the device takes no (further) process
+        full,       // not even the context of a process fits its memory
         other,
     };
     Kind kind = Kind::other;
     std::string reason;  // the runtime's own words
     int driver_version = 0, runtime_version = 0;
     int device_index = 0;
-    std::string gpu;           // its name, where it is known
-    std::string compute_mode;  // "default", "exclusive process", "prohibited"
+    std::string gpu;                  // its name, where it is known
+    std::string compute_mode;         // "default", "exclusive process", "prohibited"
+    std::optional<GpuMemory> memory;  // where it is known
     std::vector<GpuProcess> processes;
 };
 [[noreturn]] void fail_unusable_device(const DeviceFailure& failure);
@@ -41,7 +44,9 @@ std::string describe_gpu_memory(std::int64_t free_bytes,
                                 std::int64_t total_bytes,
                                 const std::vector<GpuProcess>& processes);
 
-// Empty where the management library does not tell.
+// Both are empty where the management library does not tell.
+std::optional<GpuMemory> memory_of_gpu(const std::string& pci_bus_id,
+                                       const std::string& library = NvmlDevice::kLibrary);
 std::vector<GpuProcess> processes_on_gpu(const std::string& pci_bus_id,
                                          const std::string& library = NvmlDevice::kLibrary);
 

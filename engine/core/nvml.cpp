@@ -156,10 +156,7 @@ GpuSample NvmlDevice::sample() const {
     if (nvml.utilization != nullptr && nvml.utilization(device_, &utilization) == kSuccess) {
         sample.utilization_percent = utilization.gpu;
     }
-    Memory memory{};
-    if (nvml.memory != nullptr && nvml.memory(device_, &memory) == kSuccess) {
-        sample.memory_used_bytes = static_cast<std::int64_t>(memory.used);
-    }
+    if (const auto known = memory()) sample.memory_used_bytes = known->used_bytes;
     unsigned value = 0;
     if (nvml.power != nullptr && nvml.power(device_, &value) == kSuccess) {
         sample.power_w = value / 1000.0;
@@ -179,6 +176,14 @@ GpuSample NvmlDevice::sample() const {
         sample.clock_reasons = reasons;
     }
     return sample;
+}
+
+std::optional<GpuMemory> NvmlDevice::memory() const {
+    Memory memory{};
+    if (library_->memory == nullptr || library_->memory(device_, &memory) != kSuccess) return {};
+    return GpuMemory{static_cast<std::int64_t>(memory.total),
+                     static_cast<std::int64_t>(memory.free),
+                     static_cast<std::int64_t>(memory.used)};
 }
 
 std::vector<GpuProcess> NvmlDevice::processes() const {

@@ -30,6 +30,10 @@ std::vector<std::string> clock_reason_words(std::uint64_t reasons);
 bool is_throttled(std::uint64_t reasons);
 constexpr int kNumClockReasons = 9;
 
+struct GpuMemory {
+    std::int64_t total_bytes = 0, free_bytes = 0, used_bytes = 0;  // used: by all processes
+};
+
 struct GpuProcess {
     std::int64_t pid = 0;
     std::string name;  // /proc/PID/comm; "" when this machine does not know it
@@ -53,6 +57,7 @@ class NvmlDevice {
     NvmlDevice& operator=(const NvmlDevice&) = delete;
 
     GpuSample sample() const;
+    std::optional<GpuMemory> memory() const;
     std::vector<GpuProcess> processes() const;  // empty also where they cannot be asked for
 
   private:

@@ -54,9 +54,12 @@ __global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
     out[column] = narrow<G>(accumulate ? old + total : total);
 }
 
-// partials is (num_partials, C) for one output, (num_partials, 2, C) for two; out1 may be null.
+// partials is (num_partials, C) for one output, (num_partials, 2, C) for two; out1 may be null. An
+// error names `op` and the output's `shape`.
 template <class G>
 void sum_columns(Stream stream,
+                 const char* op,
+                 const TensorShape& shape,
                  G* out0,
                  G* out1,
                  const float* partials,
@@ -64,8 +67,8 @@ void sum_columns(Stream stream,
                  int C,
                  bool accumulate) {
     const dim3 grid(static_cast<unsigned>(ceil_div(C, 32)), out1 == nullptr ? 1 : 2);
-    launch_dependent(stream, grid, dim3(32, kColumnSumLanes), column_sum_kernel<G>, out0, out1,
-                     partials, num_partials, C, accumulate);
+    launch_dependent(stream, op, shape, grid, dim3(32, kColumnSumLanes), column_sum_kernel<G>, out0,
+                     out1, partials, num_partials, C, accumulate);
 }
 
 }  // namespace ingot::cuda

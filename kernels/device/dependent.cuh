@@ -23,12 +23,18 @@ __device__ __forceinline__ void wait_for_predecessor() {
 }
 
 // The attribute is set only where the kernel was compiled for sm_90 or up, that is, where
-// wait_for_predecessor() waits: PTX of compute_80 translated on such a card would not.
+// wait_for_predecessor() waits: PTX of compute_80 translated on such a card would not. Throws as
+// check_launch() does, which need not be called after it.
 template <class... Params, class... Args>
-void launch_dependent(
-    Stream stream, dim3 grid, dim3 block, void (*kernel)(Params...), const Args&... args) {
+void launch_dependent(Stream stream,
+                      const char* op,
+                      const TensorShape& shape,
+                      dim3 grid,
+                      dim3 block,
+                      void (*kernel)(Params...),
+                      const Args&... args) {
     cudaFuncAttributes function{};
-    CUDA_CHECK(cudaFuncGetAttributes(&function, kernel));
+    CUDA_CHECK(cudaFuncGetAttributes(&function, kernel), op, shape);
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -38,7 +44,8 @@ void launch_dependent(
     config.stream = native(stream);
     config.attrs = &attribute;
     config.numAttrs = function.ptxVersion >= 90 ? 1 : 0;
-    CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
+    const cudaError_t status = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+    if (status != cudaSuccess) fail_op("cuda.launch", status, "cudaLaunchKernelEx", op, shape);
 }
 
 }  // namespace ingot::cuda

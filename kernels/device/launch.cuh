@@ -5,27 +5,36 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/core/cuda_error.h"
 #include "engine/core/device.h"
 #include "kernels/device/arithmetic.h"
 
 namespace ingot::cuda {
 
-// Throws cuda.call with the call, its place and the runtime's text. The sticky error is cleared
-// first, so that the next call reports its own.
-inline void check_cuda(cudaError_t status, const char* call, const char* file, int line) {
-    if (status == cudaSuccess) return;
+// Throws `code` with the op, the tensor that the call is about, the call, the runtime's text and
+// the fix. The sticky error is cleared first, so that the next call reports its own.
+[[noreturn]] inline void fail_op(const char* code,
+                                 cudaError_t status,
+                                 const char* call,
+                                 const char* op,
+                                 const TensorShape& shape) {
     cudaGetLastError();
-    fail("cuda.call", call, " at ", file, ":", line, ": ", cudaGetErrorName(status), ": ",
-         cudaGetErrorString(status), "; rerun under compute-sanitizer to find the first fault");
+    fail_cuda(code, str(op, " on ", shape.shape_string(), ": ", call), cudaGetErrorName(status),
+              cudaGetErrorString(status));
+}
+
+// Throws cuda.call.
+inline void check_cuda(cudaError_t status,
+                       const char* call,
+                       const char* op,
+                       const TensorShape& shape) {
+    if (status != cudaSuccess) fail_op("cuda.call", status, call, op, shape);
 }
 
 // Call right after a launch: throws cuda.launch naming the op and the tensor that sized the grid.
 inline void check_launch(const char* op, const TensorShape& shape) {
     const cudaError_t status = cudaGetLastError();
-    if (status == cudaSuccess) return;
-    fail("cuda.launch", op, " on ", shape.shape_string(), ": ", cudaGetErrorName(status), ": ",
-         cudaGetErrorString(status),
-         "; an earlier kernel of the stream may have failed, rerun under compute-sanitizer");
+    if (status != cudaSuccess) fail_op("cuda.launch", status, "kernel launch", op, shape);
 }
 
 // Blocks of a grid along x; throws cuda.grid when a grid cannot have as many.
@@ -54,5 +63,18 @@ bool are_aligned(const Views&... views) {
 
 }  // namespace ingot::cuda
 
-// Expands to one function call.
-#define CUDA_CHECK(expr) ::ingot::cuda::check_cuda((expr), #expr, __FILE__, __LINE__)
+// Expands to one function call. `op` and `shape` say whose call it is.
+#define CUDA_CHECK(expr, op, shape) ::ingot::cuda::check_cuda((expr), #expr, (op), (shape))
+
+namespace ingot::cuda {
+
+// Of the current device.
+inline int device_attribute(cudaDeviceAttr what, const char* op, const TensorShape& shape) {
+    int device = 0;
+    int value = 0;
+    CUDA_CHECK(cudaGetDevice(&device), op, shape);
+    CUDA_CHECK(cudaDeviceGetAttribute(&value, what, device), op, shape);
+    return value;
+}
+
+}  // namespace ingot::cuda

@@ -9,12 +9,9 @@
 namespace ingot::cuda {
 
 // Bytes: what the current device offers, or less when the build asks for it, to run the code that
-// other cards take.
-inline int shared_memory_limit_bytes() {
-    int device = 0;
-    int offered = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&offered, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+// other cards take. `op` and `shape` are for the words of an error.
+inline int shared_memory_limit_bytes(const char* op, const TensorShape& shape) {
+    const int offered = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, op, shape);
     constexpr int kBuild = INGOT_SHARED_MEMORY_LIMIT;
     return kBuild > 0 ? std::min(kBuild, offered) : offered;
 }

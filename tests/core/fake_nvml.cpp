@@ -86,6 +86,8 @@ struct Memory {
 int nvmlDeviceGetMemoryInfo(void* device, Memory* out) {
     out->total = 100;
     out->free = 1;
+    answer(device, "memory total", &out->total);
+    answer(device, "memory free", &out->free);
     return answer(device, "memory used", &out->used);
 }
 int nvmlDeviceGetPowerUsage(void* device, unsigned* out) {

@@ -13,6 +13,7 @@ namespace {
 void check_failure(const DeviceFailure& failure, const char* code, const char* text) {
     try {
         fail_unusable_device(failure);
+        FAIL("fail_unusable_device returned");
     } catch (const Error& error) {
         CHECK(std::string(error.code()) == code);
         CHECK(std::string(error.what()) == text);
@@ -61,6 +62,46 @@ TEST_CASE("device error: a busy device is named with its mode and its processes"
                   "compute mode is exclusive process, other processes on it: 4711 python3 1.00 GiB "
                   "(1073741824 bytes); wait for them or end them, choose another device with "
                   "CUDA_VISIBLE_DEVICES, or allow several with nvidia-smi -c DEFAULT");
+    failure.memory = GpuMemory{150'754'820'096, 149'681'078'272, 1'073'741'824};
+    check_failure(failure, "device.busy",
+                  "CUDA device 1 (NVIDIA H200) takes no further process (busy or unavailable), its "
+                  "compute mode is exclusive process, 149681078272 of 150754820096 bytes are free; "
+                  "other processes on it: 4711 python3 1.00 GiB (1073741824 bytes); wait for them "
+                  "or end them, choose another device with CUDA_VISIBLE_DEVICES, or allow several "
+                  "with nvidia-smi -c DEFAULT");
+    failure.compute_mode = "default";  // which nobody need change
+    failure.processes.clear();
+    check_failure(failure, "device.busy",
+                  "CUDA device 1 (NVIDIA H200) takes no further process (busy or unavailable), its "
+                  "compute mode is default, 149681078272 of 150754820096 bytes are free; no other "
+                  "process on it is known; wait for them or end them, choose another device with "
+                  "CUDA_VISIBLE_DEVICES, or look for the GPU's Xid in dmesg");
+}
+
+TEST_CASE("device error: a full device is named with its free and total bytes and its processes") {
+    FakeNvml fake;
+    fake.set("memory total", 150'754'820'096);
+    fake.set("memory free", 1'048'576);
+    fake.set("memory used", 150'753'771'520);
+    fake.add_process(4194305, std::uint64_t{140} << 30);
+    DeviceFailure failure = failure_of(DeviceFailure::Kind::full, "out of memory", 13000);
+    failure.gpu = "NVIDIA H200";
+    failure.compute_mode = "default";
+    failure.memory = memory_of_gpu(FakeNvml::kPciBusId, FakeNvml::path());
+    failure.processes = processes_on_gpu(FakeNvml::kPciBusId, FakeNvml::path());
+    check_failure(failure, "device.full",
+                  "CUDA device 0 (NVIDIA H200) has no memory left for another process (out of "
+                  "memory), 1048576 of 150754820096 bytes are free; other processes on it: 4194305 "
+                  "(unknown here) 140.00 GiB (150323855360 bytes); wait until there is room, end "
+                  "those that are not needed, or choose another device with CUDA_VISIBLE_DEVICES");
+    failure.memory = memory_of_gpu("0000:00:00.0", FakeNvml::path());
+    CHECK_FALSE(failure.memory);
+    failure.processes.clear();
+    check_failure(failure, "device.full",
+                  "CUDA device 0 (NVIDIA H200) has no memory left for another process (out of "
+                  "memory), how much is free is not known (see nvidia-smi), no other process on it "
+                  "is known; wait until there is room, end those that are not needed, or choose "
+                  "another device with CUDA_VISIBLE_DEVICES");
 }
 
 TEST_CASE("device error: a driver whose services do not run, and what nobody foresaw") {

@@ -34,6 +34,13 @@ TEST_CASE("nvml: a sample holds what the library says, in our units") {
     const GpuSample sample = open_fake()->sample();
     CHECK(sample.utilization_percent == 97.0);
     CHECK(sample.memory_used_bytes == std::int64_t{100} << 30);
+    fake.set("memory total", 1000);
+    fake.set("memory free", 10);
+    const auto memory = open_fake()->memory();
+    REQUIRE(memory);
+    CHECK(memory->total_bytes == 1000);
+    CHECK(memory->free_bytes == 10);
+    CHECK(memory->used_bytes == std::int64_t{100} << 30);
     CHECK(sample.power_w == doctest::Approx(643.21));
     CHECK(sample.temperature_c == 61.0);
     CHECK(sample.sm_mhz == 1755.0);
@@ -47,6 +54,7 @@ TEST_CASE("nvml: a value that the GPU does not report is absent, the others are 
     const GpuSample sample = open_fake()->sample();
     CHECK_FALSE(sample.utilization_percent);
     CHECK_FALSE(sample.memory_used_bytes);
+    CHECK_FALSE(open_fake()->memory());
     CHECK_FALSE(sample.power_w);
     CHECK(sample.temperature_c == 40.0);
     CHECK_FALSE(sample.sm_mhz);

@@ -228,8 +228,9 @@ def verdict(returncode, output):
 
 def run_test(binary, test, case, environment, seconds):
     command = [str(binary), f"--source-file=*{test}.cpp", f"--test-case={case}", "--abort-after=1"]
-    # The library beside the program, whatever else the loader would find first.
-    search = ":".join(filter(None, [str(binary.parent), os.environ.get("LD_LIBRARY_PATH")]))
+    # The library beside the program, whatever else the loader would find first; then those of CUDA,
+    # in the order in which that library looks for them.
+    search = ":".join([str(binary.parent), *cuda_library_folders()])
     try:
         done = subprocess.run(
             command,

@@ -178,5 +178,8 @@ TEST_CASE("matmul_plan: bytes that are no algorithm of the library are refused b
             other.run(second->compute_stream()),
             doctest::Contains("cannot run the algorithm of the line \"plan forward gelu_bias"),
             Error);
+        CHECK_THROWS_WITH_AS(other.run(second->compute_stream()),
+                             doctest::Contains("\" (cublasLtMatmulAlgoCheck: CUBLAS_STATUS_"),
+                             Error);
     }
 }
