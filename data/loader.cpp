@@ -122,6 +122,7 @@ class Loader::Impl {
     std::int64_t step() const { return next_unit_ / grad_accum_steps_; }
     std::int64_t steps_per_epoch() const { return sampler_.steps_per_epoch(); }
     std::int64_t grad_accum_steps() const { return grad_accum_steps_; }
+    std::int64_t held() const { return config_.held; }
 
   private:
     void start_workers() {
@@ -256,6 +257,10 @@ std::int64_t Loader::steps_per_epoch() const {
 
 std::int64_t Loader::grad_accum_steps() const {
     return impl_->grad_accum_steps();
+}
+
+std::int64_t Loader::held() const {
+    return impl_->held();
 }
 
 }  // namespace ingot

@@ -27,9 +27,9 @@ struct LoaderConfig {
     int world_size = 1;
     std::uint64_t seed = 0;
     bool shuffle = true;
-    int workers = 2;   // background threads; 0: next() reads the tokens itself
-    int prefetch = 4;  // batches prepared ahead; at least 1 with workers
-    int held = 1;      // a batch stays valid until the held-th call of next() after its own
+    int workers = 2;            // background threads; 0: next() reads the tokens itself
+    std::int64_t prefetch = 4;  // batches prepared ahead; at least 1 with workers
+    std::int64_t held = 1;  // a batch stays valid until the held-th call of next() after its own
     // Where batches live, for pinned memory: (loader_memory_numel) i32 on the host. Null: the
     // loader's own.
     Tensor memory;
@@ -66,6 +66,7 @@ class Loader {
     std::int64_t step() const;  // of the next batch
     std::int64_t steps_per_epoch() const;
     std::int64_t grad_accum_steps() const;  // micro-steps a step
+    std::int64_t held() const;              // LoaderConfig::held
 
   private:
     class Impl;

@@ -1,6 +1,15 @@
 #include "engine/train/batch_feeder.h"
 
+#include <algorithm>
+
 namespace ingot {
+
+LoaderConfig hold_batches(LoaderConfig loader, std::int64_t lag) {
+    const std::int64_t micro_steps = loader.global_batch / (loader.micro_batch * loader.world_size);
+    loader.held = (lag + 1) * micro_steps;
+    loader.prefetch = std::max(loader.prefetch, lag * micro_steps);
+    return loader;
+}
 
 ArenaPlan BatchFeeder::plan(std::int64_t B, std::int64_t T) {
     ArenaPlan plan("training batches");
@@ -11,20 +20,24 @@ ArenaPlan BatchFeeder::plan(std::int64_t B, std::int64_t T) {
 
 BatchFeeder::BatchFeeder(Context& context, Loader& loader, std::int64_t B, std::int64_t T)
     : context_(context), loader_(loader), B_(B), T_(T), arena_(context, plan(B, T)) {
-    for (int i = 0; i < kSlots; ++i) {
+    for (std::int64_t i = 0; i < loader.held(); ++i)
         copied_.emplace_back(context);
+    for (int i = 0; i < kSlots; ++i)
         released_.emplace_back(context);
-    }
 }
 
 DeviceBatch BatchFeeder::next(Stream stream) {
     DeviceBatch batch;
-    batch.slot = static_cast<int>(num_batches_++ % kSlots);
-    Event& copied = copied_[static_cast<std::size_t>(batch.slot)];
-    // The loader may reuse the host memory of the batch that was in this slot: it must have been
-    // copied. That was a batch ago, so this does not stall.
-    copied.synchronize();
+    const std::int64_t held = loader_.held();
+    Event& copied = copied_[static_cast<std::size_t>(num_batches_ % held)];
+    ENSURE(copied.is_complete(), "feeder.pending_copy", "batch ", num_batches_,
+           ": the loader holds ", held, " batches and would reuse the memory of batch ",
+           num_batches_ - held,
+           ", which is still being copied to the device; hold more batches, or wait for a result "
+           "of that batch first");
+    batch.slot = static_cast<int>(num_batches_ % kSlots);
     batch.host = loader_.next();
+    ++num_batches_;
 
     const Tensor fields = memory(batch.slot);
     const Tensor inputs = fields.slice(0, 1).view({B_, T_});

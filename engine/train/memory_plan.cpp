@@ -192,6 +192,7 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
 std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request) {
     std::vector<MemoryRemedy> remedies;
     const std::int64_t now = device_bytes_of(request);
+    const std::int64_t lag = result_lag(request.target.device);
     const auto add = [&](const std::string& change, const MemoryRequest& changed) {
         const std::int64_t bytes = device_bytes_of(changed);
         if (bytes < now) remedies.push_back({change, bytes});
@@ -200,6 +201,7 @@ std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request) {
         MemoryRequest r = request;
         r.activations.B = r.loader.micro_batch = request.activations.B / 2;
         r.loader.global_batch = r.loader.micro_batch * request.world_size;
+        r.loader = hold_batches(r.loader, lag);
         add(str("train.micro_batch = ", r.activations.B, ", a smaller global batch"), r);
     }
     if (request.activations.T > 1) {
@@ -217,7 +219,7 @@ std::vector<MemoryRemedy> memory_remedies(const MemoryRequest& request) {
     if (request.activations.B > 1) {
         MemoryRequest r = request;
         r.activations.B = r.loader.micro_batch = 1;
-        r.loader.global_batch = request.world_size;
+        r.loader = hold_batches(r.loader, lag);
         add(str("train.micro_batch = 1 with the same train.global_batch (accumulation ",
                 request.grad_accum_steps * request.activations.B, ")"),
             r);

@@ -51,7 +51,10 @@ void Optimizer::step(Stream stream, std::int64_t step, double lr, std::int64_t v
     const TraceRange range("optimizer");
     const std::int64_t slot = step % kSlots;
     Event& done = done_[static_cast<std::size_t>(slot)];
-    done.synchronize();  // the step that used the slot before, kSlots steps ago
+    ENSURE(done.is_complete(), "optimizer.pending_slot", "step ", step,
+           ": the device has not done the step ", kSlots,
+           " before, whose slot of scalars this one takes; read the results of the last ", kSlots,
+           " steps in time");
     valid_tokens_[slot] = valid_tokens;
 
     const Tensor inputs = pinned_.tensor(plan_.pinned_inputs).slice(slot, slot + 1);

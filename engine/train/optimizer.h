@@ -3,10 +3,11 @@
 // Everything that changes from step to step lives in a small device tensor
 // (kernels/step_scalars.h), so a step has no host-dependent launch. The host writes it through a
 // ring of pinned slots and reads results back through another; result(step) waits for that step
-// only, so the trainer can read with a lag of one step and never stall the device.
+// only, so the trainer can read with a lag of one step and never stall the device. step() does not
+// wait: the step that used its slot before must be known to be done.
 //
 // A step whose loss or gradient is not finite changes nothing: AdamW looks at the flag on the
-// device.
+// device. Errors: optimizer.no_targets, optimizer.pending_slot.
 #pragma once
 
 #include <deque>
@@ -38,6 +39,11 @@ struct OptimizerPlan {
 };
 OptimizerPlan plan_optimizer(const ParamTable& table, Device device);
 
+// By how many steps a trainer reads results late: on a device that works beside the host by one.
+constexpr std::int64_t result_lag(Device device) {
+    return device == Device::cuda ? 1 : 0;
+}
+
 class Optimizer {
   public:
     // `store` outlives the optimizer.
@@ -48,6 +54,7 @@ class Optimizer {
 
     // Updates the parameters from the accumulated gradients. `step` counts from 1 and sets the bias
     // correction; steps are taken in order. valid_tokens: targets that count in the global batch.
+    // The result of step - kSlots, or of a later step, must have been read.
     void step(Stream stream, std::int64_t step, double lr, std::int64_t valid_tokens);
 
     // The result of one of the last kSlots steps; waits until the device has done it.

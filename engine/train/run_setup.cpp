@@ -7,6 +7,7 @@
 
 #include "data/sha256.h"
 #include "engine/train/batch_feeder.h"
+#include "engine/train/optimizer.h"
 #include "kernels/attention_method.h"
 #include "model/families/gpt2.h"
 
@@ -244,8 +245,7 @@ LoaderConfig RunSetup::loader_config(const TrainConfig& config) const {
     loader.seed = static_cast<std::uint64_t>(config.train.seed);
     loader.shuffle = config.data.shuffle;
     loader.workers = static_cast<int>(config.data.workers);
-    loader.held = BatchFeeder::kSlots + 1;
-    return loader;
+    return hold_batches(loader, result_lag(device));
 }
 
 MemoryRequest RunSetup::memory_request(const TrainConfig& config) const {

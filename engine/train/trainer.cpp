@@ -131,7 +131,7 @@ void Trainer::initialize_weights() {
 }
 
 void Trainer::run() {
-    const std::int64_t lag = setup_.device == Device::cuda ? 1 : 0;
+    const std::int64_t lag = result_lag(setup_.device);
     const Stream stream = context_->compute_stream();
     std::vector<PendingStep> pending;  // at most lag + 1, oldest first
     const auto finish_oldest = [&] {
@@ -176,7 +176,7 @@ Trainer::PendingStep Trainer::enqueue_forward_backward(std::int64_t step) {
     std::uint64_t step_hash = 0;
     timer_->begin_step(stream, step);
     if (config_.train.overfit_one_batch && step > 1) {
-        context_->copy_stream().synchronize();  // the batches handed out are copied
+        context_->copy_stream().synchronize();  // seek() takes the batches back: they are copied
         loader_->seek(0);
     }
     for (std::int64_t micro_step = 0; micro_step < setup_.grad_accum_steps; ++micro_step) {

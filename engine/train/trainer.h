@@ -4,7 +4,9 @@
 // backward; a look at the step before (its loss and norm are read with a lag of one step on CUDA,
 // none on the CPU); global norm, clipping, AdamW. A step whose loss or gradient is not finite
 // changes nothing and stops the run (train.nonfinite) before anything later is updated, or is
-// skipped. Errors: train.nonfinite, and those of everything below.
+// skipped. Inside a step the host waits for that look alone (docs/adr/0018-host-waits.md); with
+// train.overfit_one_batch, a check and no way to train, also for the copies of the step before.
+// Errors: train.nonfinite, and those of everything below.
 #pragma once
 
 #include <memory>

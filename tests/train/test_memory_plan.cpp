@@ -2,8 +2,10 @@
 // before anything is allocated. The comparison with a running trainer is in test_trainer.
 #include <doctest/doctest.h>
 
+#include "engine/train/batch_feeder.h"
 #include "engine/train/console.h"
 #include "engine/train/memory_plan.h"
+#include "engine/train/optimizer.h"
 
 using namespace ingot;
 
@@ -17,6 +19,7 @@ MemoryRequest request_for(const std::string& model, const std::string& device) {
     r.activations.T = r.loader.seq_len = 256;
     r.activations.device = r.target.device;
     r.loader.workers = 2;
+    r.loader = hold_batches(r.loader, result_lag(r.target.device));
     return r;
 }
 
@@ -177,6 +180,41 @@ TEST_CASE(
     }
     r.target = describe_device("cpu");
     CHECK(bytes_of(plan_memory(r), "matmul workspace") == 0);
+}
+
+// Of 64 x 1024 tokens: the optimizer's two rings, a validation batch, and the loader's batches,
+// 16 bytes a token: those of two steps held, those of one step, and at least 4, prepared.
+TEST_CASE("memory plan: pinned memory grows with the batches that two steps hold") {
+    MemoryRequest r = request_for("gpt2-124m", "h200");
+    r.activations.B = r.loader.micro_batch = 64;
+    r.activations.T = r.loader.seq_len = 1024;
+    constexpr std::int64_t kTokens = 64 * 1024;
+    const OptimizerPlan optimizer = plan_optimizer(make_gpt2_param_table(r.model), Device::cuda);
+    const std::int64_t others = optimizer.pinned.size_bytes() + 8 * kTokens;
+    const auto pinned_for = [&](std::int64_t micro_steps) {
+        r.loader.global_batch = 64 * micro_steps;
+        r.loader.prefetch = LoaderConfig{}.prefetch;
+        r.loader = hold_batches(r.loader, result_lag(Device::cuda));
+        return plan_memory(r).host_bytes();
+    };
+    CHECK(pinned_for(1) == others + (2 + 4) * 16 * kTokens);
+    CHECK(pinned_for(8) == others + (16 + 8) * 16 * kTokens);
+}
+
+TEST_CASE("memory plan: accumulating smaller batches on the CPU holds as many tokens") {
+    MemoryRequest r = request_for("gpt2-tiny", "cpu");
+    r.loader.global_batch = 32;  // 8 micro-steps of 4
+    r.loader = hold_batches(r.loader, 0);
+    r.grad_accum_steps = 8;
+    for (const MemoryRemedy& remedy : memory_remedies(r)) {
+        if (remedy.change.find("micro_batch = 1 ") == std::string::npos) continue;
+        MemoryRequest changed = r;
+        changed.activations.B = changed.loader.micro_batch = 1;
+        changed.loader.held = 32;
+        CHECK(remedy.device_bytes == plan_memory(changed).device_bytes());
+        return;
+    }
+    FAIL("no such remedy");
 }
 
 TEST_CASE("memory plan: cards are known by name, others are refused") {

@@ -191,6 +191,21 @@ TEST_CASE("optimizer: results of the last steps can be read late") {
     CHECK(f.optimizer.result(6).loss == 3.0);
 }
 
+TEST_CASE("optimizer: a slot whose step is not known to be done is refused, by number") {
+    const auto context = Context::make_cpu({.mode = CpuMode::adversarial, .seed = 4});
+    Fixture f(*context);
+    f.set_gradients(1.0F);
+    const Stream stream = context->compute_stream();
+    for (std::int64_t step = 1; step <= Optimizer::kSlots; ++step)
+        f.optimizer.step(stream, step, 1e-3, 2);
+    CHECK_THROWS_WITH_AS(f.optimizer.step(stream, 5, 1e-3, 2),
+                         doctest::Contains("step 5: the device has not done the step 4 before"),
+                         Error);
+    f.optimizer.result(1);
+    CHECK_NOTHROW(f.optimizer.step(stream, 5, 1e-3, 2));
+    context->synchronize();
+}
+
 TEST_CASE("optimizer: a step without a valid target is refused") {
     const auto context = Context::make_cpu();
     Fixture f(*context);

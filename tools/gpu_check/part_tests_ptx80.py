@@ -15,7 +15,7 @@ from gpu_check.check import Check
 
 LIMITS = (166912, 101376)  # tools/gpu_pack.sh
 # Of tests_train, the files with CUDA cases; the others train on the CPU and load no PTX.
-CUDA_TRAIN_FILES = ("test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
+CUDA_TRAIN_FILES = ("test_batch_feeder.cpp", "test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
                     "test_trainer_cuda.cpp", "test_warm_up.cpp")
 FLASH, LARGE = "*test_attention_flash*.cpp", "*test_large_*.cpp"
 # What runs, by name: program and filters. The kernels' tests in three parts.
