@@ -38,36 +38,35 @@ void block_stop_signals() {
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-StopSignal::StopSignal() : signals_(stop_signals()) {
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-    signal_fd_ = ::signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC);
-    end_fd_ = ::eventfd(0, EFD_CLOEXEC);
-    ENSURE(signal_fd_ >= 0 && end_fd_ >= 0, "run.signals",
+StopSignal::StopSignal()
+    : signals_(stop_signals()),
+      signal_fd_(::signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC)),
+      end_fd_(::eventfd(0, EFD_CLOEXEC)) {
+    ENSURE(signal_fd_.is_open() && end_fd_.is_open(), "run.signals",
            "signals cannot be watched: ", std::strerror(errno),
            "; raise the limit of open files (ulimit -n)");
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
     watcher_ = std::thread([this] { watch(); });
 }
 
 StopSignal::~StopSignal() {
     const std::uint64_t one = 1;
     // An eventfd of 0 takes a 1.
-    [[maybe_unused]] const ssize_t written = ::write(end_fd_, &one, sizeof(one));
+    [[maybe_unused]] const ssize_t written = ::write(end_fd_.get(), &one, sizeof(one));
     watcher_.join();
-    ::close(signal_fd_);
-    ::close(end_fd_);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 void StopSignal::watch() {
     signalfd_siginfo info{};
-    const auto take = [&] { return ::read(signal_fd_, &info, sizeof(info)) == sizeof(info); };
+    const auto take = [&] { return ::read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info); };
     const auto must_end = [&](int timeout_ms) {
-        pollfd end = {end_fd_, POLLIN, 0};
+        pollfd end = {end_fd_.get(), POLLIN, 0};
         wait_for(&end, 1, timeout_ms);
         return end.revents != 0;
     };
     do {
-        pollfd both[] = {{end_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
+        pollfd both[] = {{end_fd_.get(), POLLIN, 0}, {signal_fd_.get(), POLLIN, 0}};
         wait_for(both, 2, -1);
         if (both[0].revents != 0) return;
     } while (!take());  // received() may have been first

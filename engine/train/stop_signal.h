@@ -11,6 +11,8 @@
 #include <csignal>
 #include <thread>
 
+#include "engine/core/file.h"
+
 namespace ingot {
 
 // For the start of a program: blocks both signals in this thread, and so in those that it makes.
@@ -20,7 +22,7 @@ void block_stop_signals();
 // Blocks the signals itself, too, for programs with no threads yet.
 class StopSignal {
   public:
-    StopSignal();
+    StopSignal();  // throws run.signals, and then blocks nothing
     ~StopSignal();
     StopSignal(const StopSignal&) = delete;
     StopSignal& operator=(const StopSignal&) = delete;
@@ -34,8 +36,8 @@ class StopSignal {
     sigset_t signals_;
     sigset_t before_;
     std::atomic<int> received_{0};
-    int signal_fd_ = -1;
-    int end_fd_ = -1;  // readable: the watcher shall end
+    FileHandle signal_fd_;
+    FileHandle end_fd_;  // readable: the watcher shall end
     std::thread watcher_;
 };
 

@@ -408,6 +408,27 @@ TEST_CASE("layernorm: repeated calls give the same bits") {
     });
 }
 
+TEST_CASE("layernorm: more rows than a grid has blocks are refused before the launch") {
+    if (!has_gpu()) return;
+    const auto context = Context::make_cuda(0);
+    const TestTensor small(*context, DType::f32, {8});
+    constexpr std::int64_t kRows = std::int64_t{1} << 31;
+    const auto view = [&](std::initializer_list<std::int64_t> dims) {
+        return make_tensor(small.tensor().data, DType::f32, dims, Device::cuda);
+    };
+    const LayerNormForward args{.out = view({kRows, 3}),
+                                .mean = view({kRows}),
+                                .rstd = view({kRows}),
+                                .inp = view({kRows, 3}),
+                                .weight = view({3}),
+                                .bias = view({3}),
+                                .eps = kEps};
+    CHECK_THROWS_WITH_AS(layernorm_forward(context->compute_stream(), args),
+                         "layernorm_forward on (2147483648, 3) f32 needs 2147483648 blocks, a grid "
+                         "has at most 2147483647; split the batch",
+                         Error);
+}
+
 TEST_CASE("layernorm: contract violations name the tensor, its value and the limit") {
     const auto context = Context::make_cpu();
     const Stream stream = context->compute_stream();
