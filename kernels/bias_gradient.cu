@@ -14,12 +14,8 @@ constexpr int kRowLanes = kBiasGradientRowLanes;
 constexpr int kUnroll = kBiasGradientUnroll;
 
 template <class T, int W>
-__global__ void __launch_bounds__(kRowLanes * 32, 2)
-    bias_gradient_kernel(float* __restrict__ partials,
-                         const T* __restrict__ dout,
-                         std::int64_t N,
-                         int OC,
-                         std::int64_t chunk_rows) {
+__global__ void __launch_bounds__(kRowLanes * 32, 2) bias_gradient_kernel(
+    float* partials, const T* dout, std::int64_t N, int OC, std::int64_t chunk_rows) {
     using P = Pack<T, W>;
     __shared__ float sums[kRowLanes][32 * W];
     const int column = (static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x)) * W;

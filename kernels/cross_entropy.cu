@@ -7,8 +7,8 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/device/launch.cuh"
-#include "kernels/device/math.cuh"
 #include "kernels/device/packed.cuh"
+#include "kernels/device/ptx.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/shared_memory.cuh"
 
@@ -48,8 +48,8 @@ __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
     if (top == -INFINITY) return {top, __fadd_rn(a.sum, b.sum)};  // 0, or NaN from a NaN logit
     const float offset = offset_of(top);
     // No contraction into fma: both orders of the arguments must give the same bits.
-    return {top, __fadd_rn(__fmul_rn(a.sum, exp2_approximate(offset_of(a.max) - offset)),
-                           __fmul_rn(b.sum, exp2_approximate(offset_of(b.max) - offset)))};
+    return {top, __fadd_rn(__fmul_rn(a.sum, ptx::exp2_approx(offset_of(a.max) - offset)),
+                           __fmul_rn(b.sum, ptx::exp2_approx(offset_of(b.max) - offset)))};
 }
 
 // Over the block, in an order fixed by the thread numbers.
@@ -106,7 +106,7 @@ __device__ __forceinline__ Pack<T, W> gradient(const Pack<T, W>& x,
     float d[W];
 #pragma unroll
     for (int i = 0; i < W; ++i)
-        d[i] = exp2_approximate(fmaf(x.get(i), kLog2e, -offset)) * inv_sum;
+        d[i] = ptx::exp2_approx(fmaf(x.get(i), kLog2e, -offset)) * inv_sum;
     if (target >= 0 && target < W) {
 #pragma unroll
         for (int i = 0; i < W; ++i)
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             const P x = pack_at(a, own, p);
 #pragma unroll
             for (int i = 0; i < W; ++i)
-                s.sum += exp2_approximate(fmaf(x.get(i), kLog2e, -own_offset));
+                s.sum += ptx::exp2_approx(fmaf(x.get(i), kLog2e, -own_offset));
         }
         s = block_softmax<kThreads / 32>(s, shared[parity]);
         if (threadIdx.x == 0) write_loss(a, row, target, target_logit, s);
@@ -214,11 +214,11 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_any_kernel(const Array
             continue;
         }
         const float offset = offset_of(top);
-        s.sum *= exp2_approximate(offset_of(s.max) - offset);
+        s.sum *= ptx::exp2_approx(offset_of(s.max) - offset);
         s.max = top;
 #pragma unroll
         for (int i = 0; i < W; ++i)
-            s.sum += exp2_approximate(fmaf(x.get(i), kLog2e, -offset));
+            s.sum += ptx::exp2_approx(fmaf(x.get(i), kLog2e, -offset));
     }
     s = block_softmax<kThreads / 32>(s, shared);
     if (threadIdx.x == 0) write_loss(a, row, target, target_logit, s);

@@ -72,19 +72,22 @@ __global__ void __launch_bounds__(kThreads, 6) embedding_forward_kernel(const Fo
 
 // ------------------------------------------------------------------------------------ backward
 
-__global__ void __launch_bounds__(kThreads) clear_flags_kernel(int* flags, int count) {
+__global__ void __launch_bounds__(kThreads) clear_kernel(int* data, int count) {
     let_dependent_start();
     wait_for_predecessor();
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-    if (i < count) flags[i] = 0;
+    if (i < count) data[i] = 0;
 }
 
 template <class T, class G, int W>
 __global__ void __launch_bounds__(kSumThreads, 8) sum_rows_kernel(const EmbeddingArrays<T, G> a) {
     __shared__ WarpRings<T, G, W> rings[kEmbeddingWarps];
+    __shared__ int number;
     let_dependent_start();
     wait_for_predecessor();
-    const EmbeddingWork work = a.grid.work(static_cast<int>(blockIdx.x));
+    if (threadIdx.x == 0) number = atomicAdd(a.s.started, 1);
+    __syncthreads();
+    const EmbeddingWork work = a.grid.work(number);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int item = work.item * kEmbeddingWarps + warp;
     const int column = (work.slice * 32 + static_cast<int>(threadIdx.x) % 32) * W;
@@ -115,12 +118,12 @@ void launch_backward(Stream stream, const EmbeddingBackward& args) {
     a.max_T = static_cast<int>(max_T);
     a.C = static_cast<int>(C);
     a.accumulate_dwpe = args.accumulate_dwpe;
-    const int flags = a.chunks * a.grid.slices;
-    const auto flag_blocks = static_cast<unsigned>(ceil_div(flags, kThreads));
+    const int cleared = 1 + a.chunks * a.grid.slices;
+    const auto clear_blocks = static_cast<unsigned>(ceil_div(cleared, kThreads));
     constexpr const char* kOp = "embedding_backward";
     const unsigned blocks = grid_blocks(kOp, args.dout, a.grid.num_blocks());
-    launch_dependent(stream, kOp, args.dout, dim3(flag_blocks), dim3(kThreads), clear_flags_kernel,
-                     a.s.published, flags);
+    launch_dependent(stream, kOp, args.dout, dim3(clear_blocks), dim3(kThreads), clear_kernel,
+                     a.s.started, cleared);
     launch_dependent(stream, kOp, args.dout, dim3(blocks), dim3(kSumThreads),
                      sum_rows_kernel<T, G, W>, a);
 }

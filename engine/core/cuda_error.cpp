@@ -68,7 +68,8 @@ void fail_pinned_memory(const std::string& buffer,
                         std::int64_t size_bytes,
                         std::int64_t available_bytes) {
     const std::string available =
-        available_bytes < 0 ? "" : str(" (", available_bytes, " bytes of its memory are available)");
+        available_bytes < 0 ? ""
+                            : str(" (", available_bytes, " bytes of its memory are available)");
     fail("memory.out_of_memory", "buffer ", buffer, " needs ", size_bytes,
          " bytes of pinned host memory, which the host refused", available,
          "; end other processes, allow this one more (ulimit -l, the container's memory limit), or "

@@ -1,6 +1,6 @@
 // The CUDA runtime behind engine/core/device.h, without its types. Defined in device_cuda.cpp,
 // which only a CUDA build compiles; call these inside `if constexpr (kHasCuda)`. Every failure
-// throws cuda.<call> with the call, the device and the runtime's own text.
+// throws cuda.call with the call, the bytes, the runtime's own text and a fix.
 #pragma once
 
 #include <cstdint>

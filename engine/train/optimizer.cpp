@@ -59,7 +59,7 @@ void Optimizer::step(Stream stream, std::int64_t step, double lr, std::int64_t v
 
     const Tensor inputs = pinned_.tensor(plan_.pinned_inputs).slice(slot, slot + 1);
     float* host = inputs.ptr<float>();
-    const double t = static_cast<double>(step);
+    const double t = static_cast<double>(step - num_skipped_);
     host[kLearningRate] = static_cast<float>(lr);
     // Of the rounded betas, which are those the kernel decays with.
     host[kBiasCorrection1] =

@@ -7,7 +7,9 @@
 // wait: the step that used its slot before must be known to be done.
 //
 // A step whose loss or gradient is not finite changes nothing: AdamW looks at the flag on the
-// device. Errors: optimizer.no_targets, optimizer.pending_slot.
+// device. The caller counts it (count_skipped) before the next step, so that the bias correction
+// counts updates, as t of Kingma and Ba's algorithm 1 does. Errors: optimizer.no_targets,
+// optimizer.pending_slot.
 #pragma once
 
 #include <deque>
@@ -52,13 +54,17 @@ class Optimizer {
     // (1) f32: the micro-steps of a step add up their losses here.
     Tensor loss_sum() const { return arena_.tensor(plan_.loss_sum); }
 
-    // Updates the parameters from the accumulated gradients. `step` counts from 1 and sets the bias
-    // correction; steps are taken in order. valid_tokens: targets that count in the global batch.
+    // Updates the parameters from the accumulated gradients. `step` counts from 1; steps are taken
+    // in order. valid_tokens: targets that count in the global batch.
     // The result of step - kSlots, or of a later step, must have been read.
     void step(Stream stream, std::int64_t step, double lr, std::int64_t valid_tokens);
 
     // The result of one of the last kSlots steps; waits until the device has done it.
     StepResult result(std::int64_t step) const;
+
+    // The last result said that its step changed nothing.
+    void count_skipped() { ++num_skipped_; }
+    std::int64_t num_skipped() const { return num_skipped_; }
 
     static constexpr int kSlots = 4;
 
@@ -72,6 +78,7 @@ class Optimizer {
     Arena pinned_;
     std::deque<Event> done_;                  // one a slot
     std::int64_t valid_tokens_[kSlots] = {};  // of the step in the slot
+    std::int64_t num_skipped_ = 0;
 };
 
 }  // namespace ingot

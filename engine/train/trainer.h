@@ -105,7 +105,6 @@ class Trainer {
     double peak_flops_ = 0.0;  // of the device, FLOP/s; 0 = unknown
 
     std::uint64_t token_hash_ = 0;
-    std::int64_t skipped_steps_ = 0;
     double total_ms_ = 0.0;  // of finished steps, by phase
     double forward_ms_ = 0.0, backward_ms_ = 0.0, optimizer_ms_ = 0.0, data_wait_ms_ = 0.0;
     double evaluation_s_ = 0.0, sampling_s_ = 0.0;

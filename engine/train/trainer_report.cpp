@@ -93,7 +93,7 @@ void Trainer::refuse_nonfinite(const PendingStep& pending, const StepResult& res
                                  ", gradient norm = ", format_number(result.grad_norm),
                                  ", lr = ", format_number(pending.lr));
     if (config_.train.nonfinite == TrainConfig::Train::Nonfinite::skip) {
-        ++skipped_steps_;
+        optimizer_->count_skipped();
         log_.warning(what + "; the update of this step was skipped");
         return;
     }
@@ -128,11 +128,12 @@ void Trainer::print_summary(std::int64_t last_step) {
                              {"sampling", sampling_s_}},
                             total_s));
     const double tokens = static_cast<double>(last_step * setup_.global_batch * setup_.T);
-    log_.info(str("trained ", last_step, " steps, ",
-                  format_count(static_cast<std::int64_t>(tokens)), " tokens, ",
-                  format_count(static_cast<std::int64_t>(tokens / total_ms_ * 1e3)),
-                  " tokens/s, last loss ", format_number(last_loss_),
-                  skipped_steps_ > 0 ? str(", ", skipped_steps_, " steps skipped") : ""));
+    log_.info(
+        str("trained ", last_step, " steps, ", format_count(static_cast<std::int64_t>(tokens)),
+            " tokens, ", format_count(static_cast<std::int64_t>(tokens / total_ms_ * 1e3)),
+            " tokens/s, last loss ", format_number(last_loss_),
+            optimizer_->num_skipped() > 0 ? str(", ", optimizer_->num_skipped(), " steps skipped")
+                                          : ""));
     if (monitor_ != nullptr && !monitor_->summary().text().empty()) {
         log_.info(monitor_->summary().text());
     }

@@ -14,12 +14,8 @@ inline constexpr int kColumnSumUnroll = 4;  // partials that a thread has in fli
 // out[c] (+)= sum over p of partials[p * stride + c]. grid.x * 32 columns; blockIdx.y chooses the
 // output: out0 reads columns 0..C-1 of a row of partials, out1 columns C..2C-1.
 template <class G>
-__global__ void __launch_bounds__(1024) column_sum_kernel(G* out0,
-                                                          G* out1,
-                                                          const float* __restrict__ partials,
-                                                          int num_partials,
-                                                          int C,
-                                                          bool accumulate) {
+__global__ void __launch_bounds__(1024) column_sum_kernel(
+    G* out0, G* out1, const float* partials, int num_partials, int C, bool accumulate) {
     __shared__ float sums[kColumnSumLanes][33];
     const int column = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
     const std::int64_t stride = static_cast<std::int64_t>(C) * gridDim.y;

@@ -15,7 +15,8 @@ __device__ __forceinline__ void let_dependent_start() {
 
 // Before a kernel of launch_dependent() reads or writes anything: all work before it in the stream
 // is complete, and seen, provided that each kernel there was launched without the attribute or
-// waited.
+// waited. What it wrote is no `const __restrict__` parameter: such loads may pass the wait, or hit
+// what a cache for constant data held before.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();

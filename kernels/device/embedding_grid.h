@@ -23,9 +23,8 @@ struct EmbeddingWork {
 
 // One launch adds dout into both tables. It walks over slices of columns, and within a slice first
 // over positions (for dwpe), then over the ordered list (for dwte): the second finds the slice's
-// part of dout in L2, so that dout is read from memory once. A block waits only for blocks of a
-// lower index. It relies on blocks starting in the order of their index, which CUDA does not
-// promise: otherwise the kernel could hang, never be wrong.
+// part of dout in L2, so that dout is read from memory once. A block waits only for work of a lower
+// number, and blocks number their work as they start: what is waited for has started.
 struct EmbeddingGrid {
     int slices;           // of columns
     int position_blocks;  // of a slice, a warp for each row of dwpe; 0 without learned positions
@@ -35,10 +34,10 @@ struct EmbeddingGrid {
         return static_cast<std::int64_t>(slices) * (position_blocks + chunk_blocks);
     }
 
-    INGOT_HOST_DEVICE EmbeddingWork work(int block) const {
+    INGOT_HOST_DEVICE EmbeddingWork work(int number) const {
         const int blocks_of_slice = position_blocks + chunk_blocks;
-        const int slice = block / blocks_of_slice;
-        const int item = block - slice * blocks_of_slice;
+        const int slice = number / blocks_of_slice;
+        const int item = number - slice * blocks_of_slice;
         if (item < position_blocks) return {true, slice, item};
         return {false, slice, item - position_blocks};
     }
@@ -56,6 +55,7 @@ inline EmbeddingGrid embedding_grid(std::int64_t N,
 }
 
 struct EmbeddingScratch {
+    int* started;    // (1) blocks that have begun; before `published`, cleared with it
     int* published;  // (chunks, slices) 1: the chunk's row of parts is there
     float* parts;    // (chunks, C) sum of an id's entries in a chunk, where it has others elsewhere
 };
@@ -74,7 +74,8 @@ inline std::int64_t lay_out_embedding_scratch(char* base,
     };
     const std::int64_t chunks = ceil_div<std::int64_t>(N, kEmbeddingChunk);
     const std::int64_t slices = ceil_div<std::int64_t>(C, 32);  // at least those of any width
-    s->published = static_cast<int*>(take(chunks * slices));
+    s->started = static_cast<int*>(take(1 + chunks * slices));
+    s->published = base == nullptr ? nullptr : s->started + 1;
     s->parts = static_cast<float*>(take(chunks * C));
     return offset;
 }

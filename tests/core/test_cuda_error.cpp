@@ -57,7 +57,8 @@ TEST_CASE("cuda error: pinned memory that the host refuses is told with its byte
                          doctest::Contains("which the host refused; end other processes"), Error);
 }
 
-TEST_CASE("cuda error: a buffer that no GPU can hold is refused with its bytes, and the next fits") {
+TEST_CASE(
+    "cuda error: a buffer that no GPU can hold is refused with its bytes, and the next fits") {
     if (!has_gpu()) return;
     const auto context = make_context(Device::cuda);
     constexpr std::int64_t kBytes = std::int64_t{1} << 50;

@@ -28,8 +28,9 @@ TEST_CASE("cuda grids: scratch of the ops of GPT-2 124M, from the shape alone") 
     CHECK(layernorm_backward_scratch_bytes(cuda, 1, 8) == 2 * 8 * 4);
     CHECK(squared_norm_scratch_bytes(cuda, 124'475'904) == 528 * 4);
     CHECK(squared_norm_scratch_bytes(cuda, 16385) == 2 * 4);
-    // A flag for each chunk of 16 and 32 columns, and a partial sum for each chunk.
-    CHECK(embedding_backward_scratch_bytes(cuda, N, 768) == 4096 * 24 * 4 + 4096 * 768 * 4);
+    // A flag for each chunk of 16 and 32 columns, the count of blocks, and a partial sum for each
+    // chunk.
+    CHECK(embedding_backward_scratch_bytes(cuda, N, 768) == 4096 * 24 * 4 + 256 + 4096 * 768 * 4);
     // Row sums of the general path; flags, statistics, and rings of dQ and of dK, dV for flash.
     CHECK(attention_backward_scratch_bytes(cuda, {64, 1024, 12, 12, 64, DType::f32}) ==
           64 * 12 * 1024 * 4);

@@ -29,9 +29,9 @@ const MatmulKey kKey{MatmulPass::forward,
 
 TEST_CASE("matmul error: the call, the matmul, cuBLASLt's words and the fix") {
     try {
-        fail_matmul(
-            {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE", "an invalid value was passed", 130100},
-            kKey);
+        fail_matmul({"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE", "an invalid value was passed",
+                     130100},
+                    kKey);
         FAIL("fail_matmul returned");
     } catch (const Error& error) {
         CHECK(std::string(error.code()) == "cuda.cublaslt");
@@ -66,7 +66,8 @@ TEST_CASE("matmul error: a request that cuBLASLt refuses names call, matmul and 
         const TestTensor inp(*context, DType::bf16, {64, 32}, random_values("inp", 64 * 32));
         const TestTensor weight(*context, DType::bf16, {48, 32}, random_values("weight", 48 * 32));
         const TestTensor out(*context, DType::bf16, {64, 48});
-        const MatmulForward args{.out = out, .pre_gelu = {}, .inp = inp, .weight = weight, .bias = {}};
+        const MatmulForward args{
+            .out = out, .pre_gelu = {}, .inp = inp, .weight = weight, .bias = {}};
         cuda::matmul_begin_tuning(stream, {.num_candidates = 0, .num_repeats = 1});
         std::string message;
         try {

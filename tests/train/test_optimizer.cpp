@@ -179,6 +179,30 @@ TEST_CASE("optimizer: a gradient or a loss that is not finite changes nothing") 
     }
 }
 
+TEST_CASE("optimizer: a skipped step does not count in the bias correction (B59)") {
+    for (const Device device : test_devices()) {
+        const auto context = make_context(device);
+        const Stream stream = context->compute_stream();
+        Fixture plain(*context);
+        plain.set_gradients(1.0F);
+        plain.optimizer.step(stream, 1, 1e-2, 4);
+
+        Fixture f(*context);
+        f.set_gradients(1.0F);
+        f.set_loss(std::numeric_limits<float>::quiet_NaN());
+        f.optimizer.step(stream, 1, 1e-2, 4);
+        CHECK_FALSE(f.optimizer.result(1).is_finite);
+        f.optimizer.count_skipped();
+        f.set_loss(1.0F);
+        f.optimizer.step(stream, 2, 1e-2, 4);
+        CHECK(f.optimizer.result(2).is_finite);
+        for (const ParamSpec& spec : f.table.params) {
+            CAPTURE(spec.name);
+            CHECK(f.parameter(spec) == plain.parameter(spec));
+        }
+    }
+}
+
 TEST_CASE("optimizer: results of the last steps can be read late") {
     const auto context = Context::make_cpu({.mode = CpuMode::adversarial, .seed = 4});
     Fixture f(*context);

@@ -1,5 +1,5 @@
-// Goal: signals are watched or refused with the way out. Method: a process without descriptors left.
-// What a signal does to a run: tests/e2e/test_stop.py.
+// Goal: signals are watched or refused with the way out. Method: a process without descriptors
+// left. What a signal does to a run: tests/e2e/test_stop.py.
 #include <csignal>
 #include <sys/resource.h>
 

@@ -176,3 +176,25 @@ TEST_CASE("trainer on the GPU: records hold the device's state, a profile every 
         CHECK(part.at("ms").get<double>() > 0.0);
     }
 }
+
+TEST_CASE("trainer on the GPU: a step that is not finite is known before the next one updates") {
+    if (!has_gpu()) return;
+    const RunScratch scratch("cuda_nonfinite");
+    const auto config = [&](const std::string& run) {
+        TrainConfig wild = gpu_config(scratch, run);
+        wild.schedule.kind = TrainConfig::Schedule::Kind::constant;
+        wild.optimizer.lr = 1e30;
+        wild.optimizer.grad_clip = 0.0;
+        return wild;
+    };
+    TrainConfig one_step = config("one");
+    one_step.train.steps = 1;
+    one_step.eval.every = 0;
+    const std::vector<float> after_one = state_of(*train(one_step));
+
+    Log log;
+    Trainer trainer(config("stop"), log);
+    CHECK_THROWS_WITH_AS(trainer.run(), doctest::Contains("step 2: loss = "), Error);
+    CHECK(scratch.records("stop", "loss").size() == 1);
+    CHECK(state_of(trainer) == after_one);
+}
