@@ -29,12 +29,12 @@ Refusal refusal_of(const std::function<void()>& call) {
     return {"none", ""};
 }
 
-// The words between `call` and the fix are CUDA's own.
-void check_refusal(const Refusal& refusal, const char* code, const char* call, const char* error) {
+// The words between `call` and the fix are CUDA's own, and which error it is differs by driver.
+void check_refusal(const Refusal& refusal, const char* code, const char* call) {
     CAPTURE(refusal.message);
     CHECK(refusal.code == code);
     CHECK(refusal.message.rfind(std::string("refused on (3, 5) bf16: ") + call, 0) == 0);
-    CHECK(refusal.message.find(std::string(": ") + error + ": ") != std::string::npos);
+    CHECK(refusal.message.find(": cudaError") != std::string::npos);
     CHECK(refusal.message.find("; CUDA refuses these arguments: a smaller train.micro_batch") !=
           std::string::npos);
 }
@@ -49,13 +49,13 @@ TEST_CASE("launch: a refused call names op, shape, call and fix, and the next la
     const TestTensor value(*context, DType::f32, {1}, std::vector<float>{0.0F});
 
     check_refusal(refusal_of([&] { launch_with_too_many_threads(stream, shape); }), "cuda.launch",
-                  "kernel launch", "cudaErrorInvalidConfiguration");
+                  "kernel launch");
     launch_allowed(stream, value);
     check_refusal(refusal_of([&] { launch_dependent_with_too_many_threads(stream, shape); }),
-                  "cuda.launch", "cudaLaunchKernelEx", "cudaErrorInvalidConfiguration");
+                  "cuda.launch", "cudaLaunchKernelEx");
     launch_allowed(stream, value);
     check_refusal(refusal_of([&] { ask_for_too_much_shared_memory(shape); }), "cuda.call",
-                  "cudaFuncSetAttribute(", "cudaErrorInvalidValue");
+                  "cudaFuncSetAttribute(");
     launch_allowed(stream, value);
     CHECK(value.values() == std::vector<float>{3.0F});
 }
