@@ -21,6 +21,8 @@ bool is_blocked(int signal) {
 }  // namespace
 
 TEST_CASE("stop signal: without a descriptor it is refused with the fix, and nothing is blocked") {
+    // UBSan reads a type that it meets for the first time through a pipe, which it could not open.
+    CHECK_THROWS_AS(fail("test", ""), Error);
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     rlimit none = before;
