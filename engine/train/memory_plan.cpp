@@ -1,6 +1,7 @@
 #include "engine/train/memory_plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <omp.h>
 
@@ -20,14 +21,22 @@ constexpr const char* kCudnnWorkspace = "cuDNN workspace (estimate)";
 
 struct Card {
     const char* name;
-    const char* in_device_name;  // as the driver spells it
-    std::int64_t total_mib;      // as nvidia-smi shows it
-    double peak_tflops;          // dense bf16, vendor's datasheet
+    const char* device_name;  // words of the name that the driver gives it
+    std::int64_t total_mib;   // as nvidia-smi shows it
 };
 constexpr Card kCards[] = {
-    {"a100-40", "A100", 40960, 312.0}, {"a100-80", "A100", 81920, 312.0},
-    {"h100-80", "H100", 81559, 989.0}, {"h200", "H200", 143771, 989.0},
-    {"l40s", "L40S", 46068, 362.0},    {"rtx4090", "RTX 4090", 24564, 165.0},
+    {"a100-40", "A100", 40960}, {"a100-80", "A100", 81920}, {"h100-80", "H100", 81559},
+    {"h200", "H200", 143771},   {"l40s", "L40S", 46068},    {"rtx4090", "RTX 4090", 24564},
+};
+
+struct Peak {
+    const char* device_name;
+    double tflops;  // dense bf16, vendor's datasheet
+};
+// The first whose words are in the name counts.
+constexpr Peak kPeaks[] = {
+    {"A100", 312.0},     {"H100 PCIe", 756.0}, {"H100 NVL", 835.0}, {"H100", 989.0},
+    {"H200 NVL", 835.0}, {"H200", 989.0},      {"L40S", 362.0},     {"RTX 4090", 165.0},
 };
 // Context and the code of kernels and libraries, an estimate: what one H200 (driver 580, CUDA 13.0)
 // used beyond the arenas in five runs of gpt2-51m and gpt2-124m from 1.4 to 21.6 GiB was 538 to 542
@@ -57,11 +66,29 @@ std::int64_t control_group_limit_bytes() {
     return is_number && word.size() < 19 ? std::stoll(word) : -1;
 }
 
+// "RTX A1000" does not hold the word A100.
+bool has_words(const std::string& name, const std::string& words) {
+    const auto ends_at = [&](std::size_t place) {
+        return place >= name.size() || std::isalnum(static_cast<unsigned char>(name[place])) == 0;
+    };
+    for (auto at = name.find(words); at != name.npos; at = name.find(words, at + 1)) {
+        if ((at == 0 || ends_at(at - 1)) && ends_at(at + words.size())) return true;
+    }
+    return false;
+}
+
 std::int64_t device_bytes_of(MemoryRequest request) {
     return plan_memory(request).device_bytes();
 }
 
 }  // namespace
+
+double known_peak_flops(const std::string& device_name) {
+    for (const Peak& peak : kPeaks) {
+        if (has_words(device_name, peak.device_name)) return peak.tflops * 1e12;
+    }
+    return 0.0;
+}
 
 DeviceDescription describe_device(const std::string& name) {
     if (name == "cpu") return describe_this_cpu();
@@ -73,7 +100,7 @@ DeviceDescription describe_device(const std::string& name) {
             gpu.device = Device::cuda;
             gpu.total_bytes = card.total_mib * kMiB;
             gpu.fixed_bytes = kCudaFixedBytes;
-            gpu.peak_flops = card.peak_tflops * 1e12;
+            gpu.peak_flops = known_peak_flops(card.device_name);
             return gpu;
         }
         known += str(", ", card.name);
@@ -101,11 +128,7 @@ DeviceDescription describe_this_gpu(int device_index) {
     gpu.fixed_bytes = kCudaFixedBytes;
     gpu.free_bytes = info.free_bytes;
     gpu.processes = processes_on_gpu(info.pci_bus_id);
-    for (const Card& card : kCards) {
-        if (info.name.find(card.in_device_name) != std::string::npos) {
-            gpu.peak_flops = card.peak_tflops * 1e12;
-        }
-    }
+    gpu.peak_flops = known_peak_flops(info.name);
     return gpu;
 }
 

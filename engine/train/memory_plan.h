@@ -30,7 +30,10 @@ struct DeviceDescription {
 DeviceDescription describe_device(const std::string& name);
 // This machine's CPU: the smaller of the available memory and the control group's limit.
 DeviceDescription describe_this_cpu();
-// A CUDA device of this machine; a card the table does not know has no peak_flops.
+// Of dense bf16 products, FLOP/s, by the name that the driver gives a card ("NVIDIA H100 PCIe"); 0
+// when it is not known.
+double known_peak_flops(const std::string& device_name);
+// A CUDA device of this machine.
 DeviceDescription describe_this_gpu(int device_index);
 
 struct MemoryRequest {

@@ -32,6 +32,18 @@ std::int64_t bytes_of(const MemoryPlan& plan, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("memory plan: a card's peak is that of its kind, and none when its kind is not known") {
+    CHECK(known_peak_flops("NVIDIA A100-SXM4-80GB") == 312e12);
+    CHECK(known_peak_flops("NVIDIA H100 80GB HBM3") == 989e12);
+    CHECK(known_peak_flops("NVIDIA H100 PCIe") == 756e12);
+    CHECK(known_peak_flops("NVIDIA H200") == 989e12);
+    CHECK(known_peak_flops("NVIDIA H200 NVL") == 835e12);
+    CHECK(known_peak_flops("NVIDIA GeForce RTX 4090") == 165e12);
+    CHECK(known_peak_flops("NVIDIA RTX A1000") == 0.0);
+    CHECK(known_peak_flops("NVIDIA GH200 480GB") == 0.0);
+    CHECK(describe_device("h100-80").peak_flops == 989e12);
+}
+
 TEST_CASE("memory plan: parameters, gradients and moments of GPT-2 124M in fp32") {
     const MemoryPlan plan = plan_memory(request_for("gpt2-124m", "cpu"));
     // Padded vocabulary: 47 rows more than 124,439,808 parameters; alignment adds nothing at 768.
