@@ -96,23 +96,6 @@ def memory_text(data: Parts) -> str:
             f"{(torch['max_allocated_bytes'] + context) / 1e9:.1f}")
 
 
-def e2e_by_hand(card: dict[str, Any]) -> list[str]:
-    hand = card.get("by_hand", {}).get("e2e")
-    if hand is None:
-        return ["Not measured yet."]
-    rate, torch = hand["tokens_per_s"], hand["pytorch_same_run"]
-    rows = [["GPT-2 124M, 64 x 1024 x 8",
-             f"{rate['median']:,.0f} ({rate['min']:,.0f} - {rate['max']:,.0f})",
-             f"{statistics.median(hand['step_ms']):.1f} ms", f"{torch['tokens_per_s']:,.0f}",
-             f"{rate['median'] / torch['tokens_per_s']:.2f}",
-             f"{hand['memory_bytes']['measured_gib'] * 1.073741824:.1f} "
-             f"(planned {hand['memory_bytes']['planned_gib'] * 1.073741824:.1f}); "
-             f"{torch['peak_memory_gb']:.1f} (tensors alone)"]]
-    return [f"Put together by hand from the records of {len(rate['samples'])} steps of commit "
-            f"{hand['commit']}, {hand['date']}, driver {card['by_hand']['gpu']['driver']}; "
-            "`tools/gpu_check.sh e2e` has not replaced it yet.", "", *e2e_table(rows)]
-
-
 def e2e_table(rows: list[list[str]]) -> list[str]:
     return table("model, B x T x micro-steps | Ingot, tokens/s (median, range) | step | PyTorch, "
                  "tokens/s | ratio | memory, GB: Ingot; PyTorch", rows)
@@ -130,7 +113,7 @@ def e2e(card: dict[str, Any]) -> list[str]:
             rows.append(e2e_row(f"{title}, cuDNN's attention", data["cudnn"], data["torch"],
                                 own_memory_text(data["cudnn"])))
         lines.append(f"{title}: {machine(entry)}.")
-    return [*lines, "", *e2e_table(rows)] if rows else e2e_by_hand(card)
+    return [*lines, "", *e2e_table(rows)] if rows else ["Not measured yet."]
 
 
 def step(card: dict[str, Any]) -> list[str]:

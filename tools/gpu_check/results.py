@@ -1,10 +1,10 @@
 """bench/results/<gpu>.json: one entry a part, the last outcome, good or bad.
 
-    {"schema": 1, "gpu": "NVIDIA H200", "parts": {"tests": ENTRY, ...}, "by_hand": {...}}
+    {"schema": 1, "gpu": "NVIDIA H200", "parts": {"tests": ENTRY, ...}}
 
 An entry holds passed, problems, bars, data (raw samples and figures), commands, commit,
 changed_files, sources (the hash of parts.json's files), date, seconds, gpu (name, uuid) and
-versions. by_hand keeps figures that were measured before a part existed, with their commit.
+versions.
 """
 
 from __future__ import annotations
