@@ -190,6 +190,22 @@ def test_compiled_ptx_is_kept_apart_for_each_library(pack: Pack) -> None:
                for limit in re.findall(r"/ptx80-(\d+)/", line))
 
 
+def test_from_ptx_the_memory_of_the_whole_card_is_measured_by_a_program_that_runs_alone(pack: Pack) -> None:
+    assert pack.run("tests_ptx80").returncode == 0
+    entry = pack.entry("tests_ptx80")
+    case = "test-case=*measured memory is the planned*"
+    memory = [case in line for line in entry["commands"]]
+    assert sum(memory) == 2
+    others = [line for line in entry["commands"] if "/tests_train" in line and case not in line]
+    assert len(others) == 2
+    assert all("test-case-exclude=*measured memory is the planned*" in line for line in others)
+    assert memory.index(True) > max(
+        i for i, line in enumerate(entry["commands"])
+        if re.search(r"/tests_(core|kernels|model|train)\b", line) and case not in line)
+    for limit in (166912, 101376):
+        assert entry["data"]["programs"][f"tests_train (memory), {limit} bytes"]["cases"] == 10
+
+
 def test_memory_bound_kernels_and_attention_are_held_against_their_roofs(pack: Pack) -> None:
     slow = TORCH["bench/torch_attention.py"].replace("210.0", "240.0")
     pack.print_from("bench/torch_attention.py", slow)

@@ -2,22 +2,26 @@
 
 The driver compiles the PTX when a program first uses a file's kernels, on one thread, and that takes
 longer than the tests. So the programs run beside each other; each chain below has a cache of compiled
-code for itself: two programs that filled one at once seemed to lose part of it.
+code for itself: two programs that filled one at once seemed to lose part of it. What measures the
+memory of the whole card runs alone, afterwards.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from gpu_check import part_tests, training
 from gpu_check.check import Check
+from gpu_check.commands import Done
 
 LIMITS = (166912, 101376)  # tools/gpu_pack.sh
 # Of tests_train, the files with CUDA cases; the others train on the CPU and load no PTX.
 CUDA_TRAIN_FILES = ("test_batch_feeder.cpp", "test_golden.cpp", "test_optimizer.cpp", "test_param_store.cpp",
                     "test_trainer_cuda.cpp", "test_warm_up.cpp")
 FLASH, LARGE = "*test_attention_flash*.cpp", "*test_large_*.cpp"
+MEMORY = "*measured memory is the planned*"
 # What runs, by name: program and filters. The kernels' tests in three parts.
 KERNELS = {
     "tests_kernels (flash)": ["tests_kernels", f"--source-file={FLASH}"],
@@ -28,8 +32,10 @@ OTHERS = {
     "tests_core": ["tests_core"],
     "tests_model": ["tests_model"],
     "tests_train": ["tests_train",
-                    "--source-file=" + ",".join(f"*{file}" for file in CUDA_TRAIN_FILES)],
+                    "--source-file=" + ",".join(f"*{file}" for file in CUDA_TRAIN_FILES),
+                    f"--test-case-exclude={MEMORY}"],
 }
+ALONE = {"tests_train (memory)": ["tests_train", f"--test-case={MEMORY}"]}
 CHAINS = (*([name] for name in KERNELS), list(OTHERS))  # programs that run one after the other
 
 
@@ -50,26 +56,37 @@ def cache(check: Check, limit: int, chain: list[str]) -> dict[str, str]:
             "CUDA_CACHE_MAXSIZE": str(1 << 30)}
 
 
+def call(check: Check, folder: Path, limit: int, chain: list[str], name: str) -> dict[str, Any]:
+    """What to run for a name of the tables above, with a chain's cache."""
+    program, *filters = (KERNELS | OTHERS | ALONE)[name]
+    return {"command": [str(folder / program), *filters],
+            "environment": part_tests.environment(check) | cache(check, limit, chain) |
+                           {"OMP_NUM_THREADS": "2"},
+            "log": f"{name}, {limit} bytes"}
+
+
+def judge(check: Check, limit: int, name: str, done: Done) -> None:
+    # Without a filter, as many as in the part `tests`.
+    is_filtered = len((KERNELS | OTHERS | ALONE)[name]) > 1
+    floor = 0 if is_filtered else check.recorded(name, part="tests")
+    part_tests.judge(check, f"{name}, {limit} bytes", done, is_filtered, floor)
+
+
 def run(check: Check) -> None:
     folders = {limit: with_library(check, limit) for limit in LIMITS}
-    programs = KERNELS | OTHERS
     # The longest first.
     work = [(limit, chain) for chain in reversed(CHAINS) for limit in LIMITS]
     done = check.commands.chains_at_once(
-        [[{"command": [str(folders[limit] / programs[name][0]), *programs[name][1:]],
-           "environment": part_tests.environment(check) | cache(check, limit, chain) |
-                          {"OMP_NUM_THREADS": "2"},
-           "log": f"{name}, {limit} bytes"} for name in chain] for limit, chain in work],
-        width=len(work))
+        [[call(check, folders[limit], limit, chain, name) for name in chain]
+         for limit, chain in work], width=len(work))
     for (limit, chain), finished in zip(work, done):
         for name, one in zip(chain, finished):
-            # Without a filter, as many as in the part `tests`.
-            is_filtered = len(programs[name]) > 1
-            floor = 0 if is_filtered else check.recorded(name, part="tests")
-            part_tests.judge(check, f"{name}, {limit} bytes", one, is_filtered, floor)
-    for limit in LIMITS:
-        hold_kernel_tests(check, limit)
+            judge(check, limit, name, one)
     for limit, folder in folders.items():
+        hold_kernel_tests(check, limit)
+        for name in ALONE:
+            judge(check, limit, name,
+                  check.commands.run(**call(check, folder, limit, list(OTHERS), name)))
         run_training(check, limit, str(folder / "train_gpt"))
 
 
