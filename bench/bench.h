@@ -77,6 +77,9 @@ struct Case {
     double flops;  // of the products; 0 for an elementwise op
     std::function<Call(Inputs&)> make;  // allocates one input set and returns the call on it
     Library library{};
+    // Each call is timed alone after the flush, as bench/torch_timing.py times PyTorch's: for
+    // comparisons of calls long enough that the card's clock depends on what ran before.
+    bool is_alone = false;
 };
 
 struct Roof {

@@ -72,7 +72,8 @@ Case forward_case(const Sizes& s) {
             .dtype = s.a.dtype,
             .bytes = s.rows_bytes(s.qkv + s.out) + s.lse_bytes(),
             .flops = 2.0 * s.product(),
-            .make = forward(s, AttentionMethod::automatic)};
+            .make = forward(s, AttentionMethod::automatic),
+            .is_alone = true};
 }
 
 Case backward_case(const Sizes& s) {
@@ -81,7 +82,8 @@ Case backward_case(const Sizes& s) {
             .dtype = s.a.dtype,
             .bytes = s.rows_bytes(2 * s.qkv + 2 * s.out) + s.lse_bytes(),
             .flops = 5.0 * s.product(),
-            .make = backward(s, AttentionMethod::automatic, true)};
+            .make = backward(s, AttentionMethod::automatic, true),
+            .is_alone = true};
 }
 
 void add_shape(std::vector<Case>& cases, const AttentionShape& a) {

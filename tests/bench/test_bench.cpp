@@ -99,6 +99,17 @@ TEST_CASE("bench: calls too small to rotate past the cache are timed alone, afte
     CHECK(result.seconds < 1e-3);
 }
 
+TEST_CASE("bench: a case that is to be alone is timed alone, after a flush") {
+    const auto context = Context::make_cpu();
+    Case c = sleeping_case(1e-4);
+    CHECK(measure(*context, c, 2e-2).calls > 1);
+    c.is_alone = true;
+    const Result result = measure(*context, c, 2e-2);
+    CHECK(result.is_flushed);
+    CHECK(result.calls == 1);
+    CHECK(result.seconds >= 1e-4);
+}
+
 TEST_CASE("bench: the library's call is measured beside ours and named in the line") {
     const auto context = Context::make_cpu();
     Case c = sleeping_case(0.0);
