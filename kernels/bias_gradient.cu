@@ -63,7 +63,7 @@ void launch(Stream stream, const BiasGradient& args, int chunks) {
     const std::int64_t N = args.dout.rows();
     const int OC = static_cast<int>(args.dout.dim(-1));
     const dim3 grid(static_cast<unsigned>(ceil_div(OC, 32 * W)), static_cast<unsigned>(chunks));
-    launch_dependent(stream, "bias_gradient", args.dout, grid, dim3(32, kRowLanes),
+    launch_dependent(stream, "bias_gradient", args.dout, grid, dim3(32, kRowLanes), 0,
                      bias_gradient_kernel<T, W>, static_cast<float*>(args.scratch.data),
                      args.dout.ptr<T>(), N, OC, ceil_div<std::int64_t>(N, chunks));
 }

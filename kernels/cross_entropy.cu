@@ -1,11 +1,14 @@
-// Rows that fit shared memory are read once: persistent blocks copy the next row while they work on
-// this one. Other rows (wide, narrow or unaligned) are read twice by a block each, the second time
-// mostly from L2. Floor: the row read once, and written once when dlogits are wanted.
+// Rows that fit shared memory are read once: persistent blocks copy the next row while they write
+// this one's gradient, two of a multiprocessor where two rows fit, so that one computes while the
+// other waits for memory. Other rows (wide, narrow or unaligned) are read twice by a block each,
+// the second time mostly from L2. Floor: the row read once, and written once when dlogits are
+// wanted.
 #include <algorithm>
 
 #include <cuda_pipeline.h>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/device/dependent.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/packed.cuh"
 #include "kernels/device/ptx.cuh"
@@ -115,13 +118,10 @@ __device__ __forceinline__ Pack<T, W> gradient(const Pack<T, W>& x,
     return Pack<T, W>::from(d);
 }
 
-// Starts the copy of this thread's packs of a row into shared memory; a thread touches only its
-// own.
+// Starts the copy of a pack of a row into its place; a thread touches only its own.
 template <class T>
-__device__ __forceinline__ void fetch_row(uint4* slots, const T* row, int packs) {
-    for (int p = static_cast<int>(threadIdx.x); p < packs; p += kThreads)
-        __pipeline_memcpy_async(&slots[p], row + static_cast<std::int64_t>(p) * kPackWidth<T>, 16);
-    __pipeline_commit();
+__device__ __forceinline__ void fetch_pack(uint4* slots, const T* row, int p) {
+    __pipeline_memcpy_async(&slots[p], row + static_cast<std::int64_t>(p) * kPackWidth<T>, 16);
 }
 
 template <class T>
@@ -133,33 +133,35 @@ __device__ __forceinline__ Pack<T, kPackWidth<T>> pack_at(const Arrays<T>& a,
     return x;
 }
 
-// Persistent blocks, one a multiprocessor; a row's bits do not depend on which block it meets. With
-// two buffers the next row is under way during all of this row's work, with
-// one from the moment on that its gradient is written.
-template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    cross_entropy_cached_kernel(const Arrays<T> a, int num_buffers) {
+// Persistent blocks; a row's bits do not depend on which one it meets. A pack of the next row is
+// under way from the moment on that the gradient in its place is written.
+template <class T, int Threads>
+__global__ void __launch_bounds__(Threads, kThreads / Threads)
+    cross_entropy_cached_kernel(const Arrays<T> a) {
     constexpr int W = kPackWidth<T>;
     using P = Pack<T, W>;
     extern __shared__ uint4 slots[];
-    __shared__ Softmax shared[2][kThreads / 32];
+    __shared__ Softmax shared[2][Threads / 32];
     const int packs = a.Vp / W;
     const int first = static_cast<int>(threadIdx.x);
     int parity = 0;
-    fetch_row(slots, a.logits + static_cast<std::int64_t>(blockIdx.x) * a.Vp, packs);
+    let_dependent_start();
+    wait_for_predecessor();
+    const T* row_0 = a.logits + static_cast<std::int64_t>(blockIdx.x) * a.Vp;
+    for (int p = first; p < packs; p += Threads)
+        fetch_pack(slots, row_0, p);
     for (std::int64_t row = blockIdx.x; row < a.N; row += gridDim.x) {
         T* logits = a.logits + row * a.Vp;
         const bool has_next = row + gridDim.x < a.N;
         const T* next = logits + static_cast<std::int64_t>(gridDim.x) * a.Vp;
-        const uint4* own = slots + (num_buffers == 2 ? parity * packs : 0);
+        __pipeline_commit();
         __pipeline_wait_prior(0);
-        if (has_next && num_buffers == 2) fetch_row(slots + (parity ^ 1) * packs, next, packs);
         const int target = a.targets[row];
         const float target_logit = target == kMaskedTarget ? 0.0F : widen(logits[target]);
         float top = -INFINITY;
 #pragma unroll 4
-        for (int p = first; p < packs; p += kThreads) {
-            const P x = pack_at(a, own, p);
+        for (int p = first; p < packs; p += Threads) {
+            const P x = pack_at(a, slots, p);
 #pragma unroll
             for (int i = 0; i < W; ++i)
                 top = fmaxf(top, x.get(i));
@@ -167,24 +169,26 @@ __global__ void __launch_bounds__(kThreads, 1)
         Softmax s = {top, 0.0F};
         const float own_offset = top == -INFINITY ? 0.0F : offset_of(top);  // -inf + inf is NaN
 #pragma unroll 2
-        for (int p = first; p < packs; p += kThreads) {
-            const P x = pack_at(a, own, p);
+        for (int p = first; p < packs; p += Threads) {
+            const P x = pack_at(a, slots, p);
 #pragma unroll
             for (int i = 0; i < W; ++i)
                 s.sum += ptx::exp2_approx(fmaf(x.get(i), kLog2e, -own_offset));
         }
-        s = block_softmax<kThreads / 32>(s, shared[parity]);
+        s = block_softmax<Threads / 32>(s, shared[parity]);
         if (threadIdx.x == 0) write_loss(a, row, target, target_logit, s);
         const float offset = offset_of(s.max);
         const float inv_sum = 1.0F / s.sum;
 #pragma unroll 2
-        for (int p = first; a.write_dlogits && p < packs; p += kThreads) {
-            const P d = target == kMaskedTarget
-                            ? P::zero()
-                            : gradient(pack_at(a, own, p), target - p * W, offset, inv_sum);
-            d.template store<Use::streaming>(logits + static_cast<std::int64_t>(p) * W);
+        for (int p = first; p < packs; p += Threads) {
+            if (a.write_dlogits) {
+                const P d = target == kMaskedTarget
+                                ? P::zero()
+                                : gradient(pack_at(a, slots, p), target - p * W, offset, inv_sum);
+                d.template store<Use::streaming>(logits + static_cast<std::int64_t>(p) * W);
+            }
+            if (has_next) fetch_pack(slots, next, p);
         }
-        if (has_next && num_buffers == 1) fetch_row(slots, next, packs);
         parity ^= 1;
     }
 }
@@ -238,35 +242,36 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_any_kernel(const Array
     }
 }
 
-// How many rows fit the shared memory of a block: 0, 1 or 2.
-template <class T>
-int num_buffers(const Arrays<T>& a, const TensorShape& shape) {
-    const std::int64_t shared_bytes = shared_memory_limit_bytes(kOp, shape);
-    const std::int64_t row_bytes = static_cast<std::int64_t>(a.Vp) * sizeof(T);
-    return static_cast<int>(std::min<std::int64_t>(2, (shared_bytes - 1024) / row_bytes));
+// 1024 threads of a multiprocessor: in one block, or in two.
+template <class T, int Threads>
+void launch_cached(Stream stream, const Arrays<T>& a, const TensorShape& shape, int row_bytes) {
+    const auto kernel = cross_entropy_cached_kernel<T, Threads>;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
+               kOp, shape);
+    const std::int64_t most = static_cast<std::int64_t>(kThreads / Threads) *
+                              device_attribute(cudaDevAttrMultiProcessorCount, kOp, shape);
+    launch_dependent(stream, kOp, shape, dim3(static_cast<unsigned>(std::min(most, a.N))),
+                     dim3(Threads), static_cast<std::size_t>(row_bytes), kernel, a);
 }
 
 template <class T>
 void launch(Stream stream, const Arrays<T>& a, const TensorShape& shape, bool is_aligned) {
     constexpr int W = kPackWidth<T>;
+    constexpr std::int64_t kOtherBytes = 2048;  // of a block: static, and what CUDA keeps
     const unsigned rows = grid_blocks(kOp, shape, a.N);
     if (!is_aligned || a.Vp % W != 0) {
         cross_entropy_any_kernel<T, 1><<<rows, kThreads, 0, native(stream)>>>(a);
         return;
     }
-    const int buffers = a.Vp / W < kThreads / 2 ? 0 : num_buffers(a, shape);
-    if (buffers == 0) {
+    const std::int64_t row_bytes = static_cast<std::int64_t>(a.Vp) * sizeof(T);
+    const std::int64_t shared_bytes = shared_memory_limit_bytes(kOp, shape);
+    if (a.Vp / W < kThreads / 2 || row_bytes + kOtherBytes > shared_bytes) {
         cross_entropy_any_kernel<T, W><<<rows, kThreads, 0, native(stream)>>>(a);
-        return;
+    } else if (2 * (row_bytes + kOtherBytes) > shared_bytes) {
+        launch_cached<T, kThreads>(stream, a, shape, static_cast<int>(row_bytes));
+    } else {
+        launch_cached<T, kThreads / 2>(stream, a, shape, static_cast<int>(row_bytes));
     }
-    const int bytes = buffers * a.Vp * static_cast<int>(sizeof(T));
-    CUDA_CHECK(cudaFuncSetAttribute(cross_entropy_cached_kernel<T>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-               kOp, shape);
-    const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount, kOp, shape);
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(multiprocessors, a.N));
-    cross_entropy_cached_kernel<T>
-        <<<blocks, kThreads, static_cast<std::size_t>(bytes), native(stream)>>>(a, buffers);
 }
 
 }  // namespace

@@ -122,9 +122,9 @@ void launch_backward(Stream stream, const EmbeddingBackward& args) {
     const auto clear_blocks = static_cast<unsigned>(ceil_div(cleared, kThreads));
     constexpr const char* kOp = "embedding_backward";
     const unsigned blocks = grid_blocks(kOp, args.dout, a.grid.num_blocks());
-    launch_dependent(stream, kOp, args.dout, dim3(clear_blocks), dim3(kThreads), clear_kernel,
+    launch_dependent(stream, kOp, args.dout, dim3(clear_blocks), dim3(kThreads), 0, clear_kernel,
                      a.s.started, cleared);
-    launch_dependent(stream, kOp, args.dout, dim3(blocks), dim3(kSumThreads),
+    launch_dependent(stream, kOp, args.dout, dim3(blocks), dim3(kSumThreads), 0,
                      sum_rows_kernel<T, G, W>, a);
 }
 
@@ -142,7 +142,7 @@ void launch_forward(Stream stream, const EmbeddingForward& args) {
                                 static_cast<int>(C), slice_blocks};
     constexpr const char* kOp = "embedding_forward";
     const unsigned blocks = grid_blocks(kOp, args.out, slices * slice_blocks);
-    launch_dependent(stream, kOp, args.out, dim3(blocks), dim3(kThreads),
+    launch_dependent(stream, kOp, args.out, dim3(blocks), dim3(kThreads), 0,
                      embedding_forward_kernel<T, W>, a);
 }
 

@@ -63,8 +63,8 @@ void sum_columns(Stream stream,
                  int C,
                  bool accumulate) {
     const dim3 grid(static_cast<unsigned>(ceil_div(C, 32)), out1 == nullptr ? 1 : 2);
-    launch_dependent(stream, op, shape, grid, dim3(32, kColumnSumLanes), column_sum_kernel<G>, out0,
-                     out1, partials, num_partials, C, accumulate);
+    launch_dependent(stream, op, shape, grid, dim3(32, kColumnSumLanes), 0, column_sum_kernel<G>,
+                     out0, out1, partials, num_partials, C, accumulate);
 }
 
 }  // namespace ingot::cuda

@@ -32,6 +32,7 @@ void launch_dependent(Stream stream,
                       const TensorShape& shape,
                       dim3 grid,
                       dim3 block,
+                      std::size_t shared_bytes,
                       void (*kernel)(Params...),
                       const Args&... args) {
     cudaFuncAttributes function{};
@@ -42,6 +43,7 @@ void launch_dependent(Stream stream,
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
     config.stream = native(stream);
     config.attrs = &attribute;
     config.numAttrs = function.ptxVersion >= 90 ? 1 : 0;

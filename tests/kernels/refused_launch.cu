@@ -23,8 +23,8 @@ void launch_with_too_many_threads(Stream stream, const TensorShape& shape) {
 
 void launch_dependent_with_too_many_threads(Stream stream, const TensorShape& shape) {
     float* const nothing = nullptr;
-    cuda::launch_dependent(stream, "refused", shape, dim3(1), dim3(kTooManyThreads), add_one_kernel,
-                           nothing);
+    cuda::launch_dependent(stream, "refused", shape, dim3(1), dim3(kTooManyThreads), 0,
+                           add_one_kernel, nothing);
 }
 
 void ask_for_too_much_shared_memory(const TensorShape& shape) {
@@ -34,7 +34,7 @@ void ask_for_too_much_shared_memory(const TensorShape& shape) {
 }
 
 void launch_allowed(Stream stream, Tensor out) {
-    cuda::launch_dependent(stream, "allowed", out, dim3(1), dim3(1), add_one_kernel,
+    cuda::launch_dependent(stream, "allowed", out, dim3(1), dim3(1), 0, add_one_kernel,
                            out.ptr<float>());
 }
 
