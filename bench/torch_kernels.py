@@ -3,17 +3,19 @@
 
 One JSON object a line, named as bench_kernels names its cases: op, shape, dtype, ms (median), every
 sample, and GB/s counting every tensor once. `how` says which way was the faster one: the library's
-kernel as it is called, or compiled by torch.compile.
+kernel as it is called, or compiled by torch.compile. Calls follow one another with inputs that take
+turns, as in bench_kernels (`in_turns`), but for those that wait for the GPU, each of which is timed alone.
 """
 
 import argparse
+import functools
 import json
 import statistics
 
 import torch
 import torch._functorch.config
 import torch.nn.functional as F
-from torch_timing import rounded, samples_ms
+from torch_timing import rounded, samples_in_turns_ms
 
 
 class Sizes:
@@ -29,109 +31,140 @@ def random(*shape, dtype=torch.bfloat16, grad=False):
     return torch.randn(*shape, device=device, dtype=dtype, requires_grad=grad)
 
 
+def compiled(function):
+    return torch.compile(function, dynamic=False)
+
+
 def random_ids(limit, *shape):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.randint(0, limit, shape, device=device)
 
 
-def backward_of(out, inputs):
-    """A call that computes the gradients of out, again and again."""
-    grad = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True)
+def sets(make):
+    """What the calls of an op take turns with, as they do in bench_kernels: more than an L2 cache."""
+    return [make() for _ in range(2)]
 
 
-# Each op: (name, shape, bytes, {how: call}). Bytes are what bench_kernels counts.
+def calls_of(way, inputs):
+    return [functools.partial(way, *one) for one in inputs]
+
+
+def backward_calls(way, inputs):
+    """Calls that compute the gradients of way(*one), again and again."""
+
+    def backward(one):
+        out = way(*one)
+        grad = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, one, grad, retain_graph=True)
+
+    return [backward(one) for one in inputs]
+
+
+def detached(inputs):
+    return [[tensor.detach() for tensor in one] for one in inputs]
+
+
+# Each op: (name, shape, bytes, {how: calls that take turns}). Bytes are what bench_kernels counts.
 
 
 def layernorm(m):
     N, C = m.B * m.T, m.C
-    x, weight, bias = random(N, C, grad=True), random(C, grad=True), random(C, grad=True)
+    inputs = sets(lambda: (random(N, C, grad=True), random(C, grad=True), random(C, grad=True)))
 
-    def norm(x):
+    def norm(x, weight, bias):
         return F.layer_norm(x, (C,), weight, bias)
 
-    compiled = torch.compile(norm)
-    forward = {"library": lambda: norm(x.detach()), "compiled": lambda: compiled(x.detach())}
-    yield "layernorm_forward", f"{N}x{C}", 2 * (2 * N * C + 2 * C) + 8 * N, forward
+    ways = {"library": norm, "compiled": compiled(norm)}
+    # The parameters want gradients, so mean and rstd are stored.
+    forward_inputs = [(x.detach(), weight, bias) for x, weight, bias in inputs]
+    yield ("layernorm_forward", f"{N}x{C}", 2 * (2 * N * C + 2 * C) + 8 * N,
+           {how: calls_of(way, forward_inputs) for how, way in ways.items()})
     # As bench_kernels' case without a residual.
-    backward = {"library": backward_of(norm(x), (x, weight, bias)),
-                "compiled": backward_of(compiled(x), (x, weight, bias))}
-    yield ("layernorm_backward", f"{N}x{C}",
-           2 * (3 * N * C + C) + 8 * N + 4 * C, backward)
+    yield ("layernorm_backward", f"{N}x{C}", 2 * (3 * N * C + C) + 8 * N + 4 * C,
+           {how: backward_calls(way, inputs) for how, way in ways.items()})
 
 
 def residual_layernorm(m):
     N, C = m.B * m.T, m.C
-    x, y, weight, bias = random(N, C), random(N, C), random(C), random(C)
 
-    def step(x, y):
+    def step(x, y, weight, bias):
         total = x + y
         return total, F.layer_norm(total, (C,), weight, bias)
 
-    compiled = torch.compile(step)
+    inputs = sets(lambda: (random(N, C), random(N, C), random(C, grad=True), random(C, grad=True)))
     yield ("residual_layernorm_forward", f"{N}x{C}", 2 * (4 * N * C + 2 * C) + 8 * N,
-           {"library": lambda: step(x, y), "compiled": lambda: compiled(x, y)})
+           {"library": calls_of(step, inputs), "compiled": calls_of(compiled(step), inputs)})
 
 
 def cross_entropy(m):
-    logits = random(m.CHUNK, m.V, grad=True)
-    targets = random_ids(m.V, m.CHUNK)
+    inputs = sets(lambda: (random(m.CHUNK, m.V, grad=True), random_ids(m.V, m.CHUNK)))
 
-    def both(logits):
-        loss = F.cross_entropy(logits, targets, reduction="sum")
-        return torch.autograd.grad(loss, logits)
+    def loss_of(logits, targets):
+        return F.cross_entropy(logits, targets, reduction="sum")
 
-    def loss_of(logits):
+    def fp32_loss_of(logits, targets):
         return F.cross_entropy(logits.float(), targets, reduction="sum")
 
-    compiled_loss = torch.compile(loss_of)
+    def both(loss_of):
+        return lambda logits, targets: torch.autograd.grad(loss_of(logits, targets), logits)
+
     # Named as bench_kernels names it; PyTorch is given no padded columns.
     yield ("cross_entropy", f"{m.CHUNK}x{m.PADDED}", 2 * 2 * m.CHUNK * m.V + 8 * m.CHUNK,
-           {"library": lambda: both(logits),
-            "compiled": lambda: torch.autograd.grad(compiled_loss(logits), logits)})
+           {"library": calls_of(both(loss_of), inputs),
+            "compiled": calls_of(both(compiled(fp32_loss_of)), inputs)})
 
 
 def adamw(m):
-    parameter = random(m.PARAMETERS, dtype=torch.float32).requires_grad_()
-    parameter.grad = torch.randn_like(parameter)
-    optimizer = torch.optim.AdamW([parameter], lr=1e-4, weight_decay=0.1, fused=True)
-    optimizer.step()
-    yield ("adamw", str(m.PARAMETERS), 4 * 7 * m.PARAMETERS, {"library": optimizer.step})
+    def step_of_one():
+        parameter = random(m.PARAMETERS, dtype=torch.float32).requires_grad_()
+        parameter.grad = torch.randn_like(parameter)
+        optimizer = torch.optim.AdamW([parameter], lr=1e-4, weight_decay=0.1, fused=True)
+        optimizer.step()
+        return optimizer.step
+
+    yield ("adamw", str(m.PARAMETERS), 4 * 7 * m.PARAMETERS, {"library": sets(step_of_one)})
 
 
 def embedding(m):
-    ids = random_ids(m.V, m.B, m.T)
-    wte, wpe = random(m.V, m.C, grad=True), random(m.T, m.C, grad=True)
     N = m.B * m.T
+    ids = sets(lambda: random_ids(m.V, m.B, m.T))
+    tables = sets(lambda: (random(m.V, m.C, grad=True), random(m.T, m.C, grad=True)))
 
-    def look_up(wte, wpe):
+    def look_up(wte, wpe, ids):
         return wte[ids] + wpe
 
-    compiled = torch.compile(look_up)
+    def look_up_by_op(wte, wpe, ids):
+        return F.embedding(ids, wte) + wpe
+
     shape = f"{m.B}x{m.T}x{m.C}"
-    rows = ids.unique().numel()  # of wte; one that occurs again could stay in the cache
+    # Of wte; a row that occurs again could stay in the cache.
+    rows = sum(one.unique().numel() for one in ids) / len(ids)
+    forward_inputs = [(*one, i) for one, i in zip(detached(tables), ids)]
+    fast_look_up = compiled(look_up)
     yield ("embedding_forward", shape, 4 * N + 2 * (N + rows + m.T) * m.C,
-           {"library": lambda: look_up(wte.detach(), wpe.detach()),
-            "compiled": lambda: compiled(wte.detach(), wpe.detach())})
+           {"library": calls_of(look_up, forward_inputs),
+            "compiled": calls_of(fast_look_up, forward_inputs)})
+
+    def backward(way):
+        return [backward_calls(functools.partial(way, ids=i), [one])[0]
+                for one, i in zip(tables, ids)]
+
     # Gradients of the dtype of the tables; atomics, so the bits may differ from run to run.
-    out = F.embedding(ids, wte) + wpe
-    yield ("embedding_backward", shape,
-           4 * N + 2 * (N * m.C + (m.V + m.T) * m.C),
-           {"library": backward_of(out, (wte, wpe)),
-            "compiled": backward_of(compiled(wte, wpe), (wte, wpe))})
+    yield ("embedding_backward", shape, 4 * N + 2 * (N * m.C + (m.V + m.T) * m.C),
+           {"library": backward(look_up_by_op), "compiled": backward(fast_look_up)})
 
 
 def bias_gradient(m):
     N = m.B * m.T
+
+    def column_sum(dout):
+        return dout.sum(0, dtype=torch.float32)
+
     for columns in (m.C, 3 * m.C, 4 * m.C):
-        dout = random(N, columns)
-
-        def column_sum(dout):
-            return dout.sum(0, dtype=torch.float32)
-
-        compiled = torch.compile(column_sum)
+        inputs = sets(lambda: (random(N, columns),))
         yield ("bias_gradient", f"{N}x{columns}", 2 * N * columns + 4 * columns,
-               {"library": lambda: column_sum(dout), "compiled": lambda: compiled(dout)})
+               {"library": calls_of(column_sum, inputs),
+                "compiled": calls_of(compiled(column_sum), inputs)})
 
 
 def main():
@@ -144,14 +177,17 @@ def main():
     sizes = Tiny if arguments.tiny else Sizes
     for op in (layernorm, residual_layernorm, cross_entropy, adamw, embedding, bias_gradient):
         for name, shape, num_bytes, calls in op(sizes):
-            samples = {how: samples_ms(call, arguments.milliseconds)
-                       for how, call in calls.items()}
+            measured = {how: samples_in_turns_ms(takes_turns, arguments.milliseconds)
+                        for how, takes_turns in calls.items()}
+            samples = {how: taken for how, (taken, _) in measured.items()}
             times = {how: statistics.median(taken) for how, taken in samples.items()}
             how = min(times, key=times.get)
             dtype = "f32" if name == "adamw" else "bf16"
             print(json.dumps({"op": name, "shape": shape, "dtype": dtype, "how": how,
                               "ms": times[how], "gb_per_s": num_bytes / times[how] / 1e6,
-                              "all_ms": times, "samples_ms": {
+                              "all_ms": times,
+                              "in_turns": {how: turns for how, (_, turns) in measured.items()},
+                              "samples_ms": {
                                   how: rounded(taken) for how, taken in samples.items()}}),
                   flush=True)
 
