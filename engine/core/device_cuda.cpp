@@ -1,12 +1,12 @@
 #include "engine/core/device_cuda.h"
 
 #include <cstring>
-#include <unistd.h>
 
 #include <cuda_runtime.h>
 
 #include "engine/core/cuda_error.h"
 #include "engine/core/device_error.h"
+#include "engine/core/host.h"
 
 namespace ingot::cuda_runtime {
 namespace {
@@ -28,13 +28,6 @@ void check(cudaError_t status, const char* call, std::int64_t size_bytes, const 
     if (status != cudaSuccess) {
         fail_call(status, str(call, " of ", size_bytes, " bytes for buffer ", buffer));
     }
-}
-
-// Below 0 when the system does not say.
-std::int64_t available_host_bytes() {
-    const long pages = sysconf(_SC_AVPHYS_PAGES);
-    const long page_bytes = sysconf(_SC_PAGESIZE);
-    return pages < 0 || page_bytes < 0 ? -1 : std::int64_t{pages} * page_bytes;
 }
 
 int version_or_zero(cudaError_t (*query)(int*)) {
@@ -205,7 +198,7 @@ void* allocate_pinned(std::int64_t size_bytes, const char* name) {
     const cudaError_t status = cudaMallocHost(&data, static_cast<std::size_t>(size_bytes));
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        fail_pinned_memory(name, size_bytes, available_host_bytes());
+        fail_pinned_memory(name, size_bytes, available_memory_bytes());
     }
     check(status, "cudaMallocHost", size_bytes, name);
     memset(data, 0, static_cast<std::size_t>(size_bytes));

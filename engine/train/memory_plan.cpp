@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "engine/core/device_error.h"
+#include "engine/core/host.h"
 #include "engine/train/batch_feeder.h"
 #include "engine/train/console.h"
 #include "engine/train/evaluator.h"
@@ -49,15 +50,6 @@ constexpr std::int64_t kCudaFixedBytes = 540 * kMiB;
 constexpr std::int64_t kCpuFixedBytes = 7 * kMiB;
 constexpr std::int64_t kCpuBytesPerThread = 3 * kMiB;
 
-// "Key: 123 kB" of a /proc file; -1 when it is not there.
-std::int64_t proc_kilobytes(const std::string& path, const std::string& key) {
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-        if (line.rfind(key + ":", 0) == 0) return std::stoll(line.substr(key.size() + 1));
-    }
-    return -1;
-}
-
 std::int64_t control_group_limit_bytes() {
     std::ifstream file("/sys/fs/cgroup/memory.max");
     std::string word;
@@ -84,6 +76,9 @@ std::int64_t device_bytes_of(MemoryRequest request) {
 }  // namespace
 
 double known_peak_flops(const std::string& device_name) {
+    for (const char* part_or_smaller : {"MIG", "Laptop", "Max-Q", "RTX 4090 D"}) {
+        if (has_words(device_name, part_or_smaller)) return 0.0;
+    }
     for (const Peak& peak : kPeaks) {
         if (has_words(device_name, peak.device_name)) return peak.tflops * 1e12;
     }
@@ -112,8 +107,7 @@ DeviceDescription describe_this_cpu() {
     DeviceDescription cpu;
     cpu.name = "cpu";
     cpu.fixed_bytes = kCpuFixedBytes + omp_get_max_threads() * kCpuBytesPerThread;
-    cpu.total_bytes =
-        std::max<std::int64_t>(0, proc_kilobytes("/proc/meminfo", "MemAvailable")) * 1024;
+    cpu.total_bytes = std::max<std::int64_t>(0, available_memory_bytes());
     const std::int64_t limit = control_group_limit_bytes();
     if (limit >= 0) cpu.total_bytes = std::min(cpu.total_bytes, limit);
     return cpu;
@@ -328,7 +322,7 @@ std::int64_t used_memory_bytes(const Context& context) {
         const DeviceInfo info = cuda_device_info(context.device_index());
         return info.total_bytes - info.free_bytes;
     }
-    return std::max<std::int64_t>(0, proc_kilobytes("/proc/self/status", "RssAnon")) * 1024;
+    return std::max<std::int64_t>(0, anonymous_memory_bytes());
 }
 
 }  // namespace ingot

@@ -78,13 +78,14 @@ def test_fewer_tests_than_recorded_fail_until_there_are_as_many_again(pack: Pack
 
 def test_a_program_from_ptx_runs_as_many_tests_as_it_does_otherwise(pack: Pack) -> None:
     assert pack.run("tests", tests_model={"cases": 12}).returncode == 0
-    done = pack.run("tests_ptx80", tests_model={"cases": 11}, tests_kernels={"cases": 3})
-    assert done.returncode == 1
-    for limit in (166912, 101376):
-        assert (f"tests_model, {limit} bytes: cases that ran: 11 cases, must be at least 12 "
-                in done.stdout)
-        assert f"MISS tests_kernels, {limit} bytes: cases that ran: 9 cases, must be at least 10 " in (
-            done.stdout)
+    for _ in range(2):  # a failed run lowers nothing
+        done = pack.run("tests_ptx80", tests_model={"cases": 11}, tests_kernels={"cases": 3})
+        assert done.returncode == 1
+        for limit in (166912, 101376):
+            assert (f"tests_model, {limit} bytes: cases that ran: 11 cases, must be at least 12 "
+                    in done.stdout)
+            assert (f"MISS tests_kernels, {limit} bytes: cases that ran: 9 cases, must be at least "
+                    "10 ") in done.stdout
     # A program with a filter is held to what it ran itself.
     assert pack.run("tests_ptx80", tests_model={"cases": 12}).returncode == 0
     done = pack.run("tests_ptx80", tests_model={"cases": 12}, tests_train={"cases": 9})

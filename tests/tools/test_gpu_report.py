@@ -278,6 +278,15 @@ def test_the_page_is_what_the_results_say() -> None:
         "docs/performance.md differs from bench/results: run tools/gpu_check.sh --report")
 
 
+def test_each_cudnn_is_named_by_its_own_version(tmp_path: Path) -> None:
+    made = Pack(tmp_path)
+    made.run("kernels", bench_kernels={"cudnn": "cuDNN 9.14.0"})
+    results = made.results()
+    results["parts"]["kernels"]["versions"]["torch_cudnn"] = 91900
+    assert ("The engine calls cuDNN 9.14.0 (deterministic backward), PyTorch its own cuDNN 9.19.0, "
+            "which was not asked for that;") in "\n".join(report.attention(results))
+
+
 def test_a_full_set_of_results_fills_every_block(tmp_path: Path) -> None:
     made = Pack(tmp_path)
     made.run()
@@ -292,7 +301,7 @@ def test_a_full_set_of_results_fills_every_block(tmp_path: Path) -> None:
             "| 23.1 (planned 23.2); 32.0 |") in text
     assert ("| GPT-2 124M, 64 x 1024 x 8, cuDNN's attention | 591,016 (591,011 - 591,020) | 887.1 ms "
             "| 519,000 | 1.14 | 23.1 (planned 23.2) |") in text
-    assert "cuDNN 9.19.0 is called by the engine" in text
+    assert "The engine calls cuDNN 9.19.0 (deterministic backward), PyTorch its own cuDNN, " in text
     assert "| matmul fc | 96 | 800.00 | 632.91 | 1.26 | 90.2 % |" in text
     assert "| layernorm_forward | 65536x768 | 50.0 | 3,000 | 70 % | 3,000 (compiled) |" in text
     assert ("| B64 12/12 T1024 D64 | 250 | 220 | 300 | 220 | 1.14 | 200 | 210 | 240 | 210 | 0.95 |"

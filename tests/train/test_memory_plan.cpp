@@ -41,6 +41,9 @@ TEST_CASE("memory plan: a card's peak is that of its kind, and none when its kin
     CHECK(known_peak_flops("NVIDIA GeForce RTX 4090") == 165e12);
     CHECK(known_peak_flops("NVIDIA RTX A1000") == 0.0);
     CHECK(known_peak_flops("NVIDIA GH200 480GB") == 0.0);
+    CHECK(known_peak_flops("NVIDIA A100-SXM4-40GB MIG 3g.20gb") == 0.0);
+    CHECK(known_peak_flops("NVIDIA GeForce RTX 4090 Laptop GPU") == 0.0);
+    CHECK(known_peak_flops("NVIDIA GeForce RTX 4090 D") == 0.0);
     CHECK(describe_device("h100-80").peak_flops == 989e12);
 }
 

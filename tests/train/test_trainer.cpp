@@ -246,8 +246,10 @@ TEST_CASE("trainer: a step that is not finite stops the run before an update and
     config.optimizer.lr = 1e30;
     config.optimizer.grad_clip = 0.0;
     config.train.nonfinite = TrainConfig::Train::Nonfinite::skip;
-    const auto skipping = train(config);
+    train(config);
     CHECK(scratch.records("skip", "loss").size() == 5);
+    const std::string log_file = read_text_file(scratch.path("skip/rank_0000.log"));
+    CHECK_MESSAGE(log_file.find(", 4 steps skipped") != log_file.npos, log_file);
 }
 
 TEST_CASE("trainer: a schedule's rate reaches the records") {

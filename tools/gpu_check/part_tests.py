@@ -17,14 +17,14 @@ def environment(check: Check) -> dict[str, str]:
 
 def judge(check: Check, name: str, done: Done, is_filtered: bool = False, floor: int = 0) -> None:
     """Counts a program's tests into the part's data; what a filter left out is no skip. As many
-    cases as recorded must run, where nothing is recorded yet at least `floor`."""
+    cases as recorded must run, and at least `floor`."""
     counts = doctest_output.parse(done.output)
     if counts is None:
         check.problem(f"{name} {done.ended} without a summary: {done.last_lines()}")
         return
     check.data.setdefault("programs", {})[name] = {
         **dataclasses.asdict(counts), "seconds": round(done.seconds, 1)}
-    floor = check.recorded(name) or floor
+    floor = max(floor, check.recorded(name))
     check.record(name, counts.cases)
     if done.status != 0 or counts.failed:
         names = "; ".join(counts.failed_names[:5])

@@ -161,6 +161,8 @@ def attention(card: dict[str, Any]) -> list[str]:
             if c["dtype"] == "bf16"}
     theirs = {(c["backend"], c["shape"]): c for c in entry["data"]["torch_attention"]}
     loaded = entry["data"]["bench"].get("cudnn", "")  # older results do not say
+    number = entry["versions"].get("torch_cudnn")  # 91900
+    torchs = f" {number // 10000}.{number // 100 % 100}.{number % 100}" if number else ""
     rows = []
     for shape in part_kernels.ATTENTION_ROWS:
         row = [shape]
@@ -174,9 +176,10 @@ def attention(card: dict[str, Any]) -> list[str]:
             row += [f"{value:.0f}" if value else "-" for value in (own, flash, beside, cudnn)]
             row.append(f"{own / flash:.2f}" if own and flash else "-")
         rows.append(row)
-    return [f"{machine(entry)}. TFLOP/s, causal operations once. Ingot's backward is deterministic; "
-            f"{loaded or 'cuDNN'} is called by the engine (deterministic backward) and by PyTorch, which was not "
-            "asked for that; FlashAttention-2 adds in any order. Ratio: to FlashAttention-2.", "",
+    return [f"{machine(entry)}. TFLOP/s, causal operations once. Ingot's backward is deterministic. "
+            f"The engine calls {loaded or 'cuDNN'} (deterministic backward), PyTorch its own "
+            f"cuDNN{torchs}, which was not asked for that; FlashAttention-2 adds in any order. "
+            "Ratio: to FlashAttention-2.", "",
             *table("B, heads/kv, T, D | forward: Ingot | FA-2 | cuDNN | cuDNN in PyTorch | ratio | "
                    "backward: Ingot | FA-2 | cuDNN | cuDNN in PyTorch | ratio", rows)]
 
