@@ -31,13 +31,13 @@ def random(*shape, dtype=torch.bfloat16, grad=False):
     return torch.randn(*shape, device=device, dtype=dtype, requires_grad=grad)
 
 
-def compiled(function):
-    return torch.compile(function, dynamic=False)
-
-
 def random_ids(limit, *shape):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.randint(0, limit, shape, device=device)
+
+
+def compiled(function):
+    return torch.compile(function, dynamic=False)
 
 
 def sets(make):
@@ -49,19 +49,11 @@ def calls_of(way, inputs):
     return [functools.partial(way, *one) for one in inputs]
 
 
-def backward_calls(way, inputs):
-    """Calls that compute the gradients of way(*one), again and again."""
-
-    def backward(one):
-        out = way(*one)
-        grad = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, one, grad, retain_graph=True)
-
-    return [backward(one) for one in inputs]
-
-
-def detached(inputs):
-    return [[tensor.detach() for tensor in one] for one in inputs]
+def backward_call(way, one):
+    """A call that computes the gradients of way(*one), again and again."""
+    out = way(*one)
+    grad = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, one, grad, retain_graph=True)
 
 
 # Each op: (name, shape, bytes, {how: calls that take turns}). Bytes are what bench_kernels counts.
@@ -81,7 +73,7 @@ def layernorm(m):
            {how: calls_of(way, forward_inputs) for how, way in ways.items()})
     # As bench_kernels' case without a residual.
     yield ("layernorm_backward", f"{N}x{C}", 2 * (3 * N * C + C) + 8 * N + 4 * C,
-           {how: backward_calls(way, inputs) for how, way in ways.items()})
+           {how: [backward_call(way, one) for one in inputs] for how, way in ways.items()})
 
 
 def residual_layernorm(m):
@@ -139,15 +131,14 @@ def embedding(m):
     shape = f"{m.B}x{m.T}x{m.C}"
     # Of wte; a row that occurs again could stay in the cache.
     rows = sum(one.unique().numel() for one in ids) / len(ids)
-    forward_inputs = [(*one, i) for one, i in zip(detached(tables), ids)]
+    forward_inputs = [(wte.detach(), wpe.detach(), i) for (wte, wpe), i in zip(tables, ids)]
     fast_look_up = compiled(look_up)
     yield ("embedding_forward", shape, 4 * N + 2 * (N + rows + m.T) * m.C,
            {"library": calls_of(look_up, forward_inputs),
             "compiled": calls_of(fast_look_up, forward_inputs)})
 
     def backward(way):
-        return [backward_calls(functools.partial(way, ids=i), [one])[0]
-                for one, i in zip(tables, ids)]
+        return [backward_call(functools.partial(way, ids=i), one) for one, i in zip(tables, ids)]
 
     # Gradients of the dtype of the tables; atomics, so the bits may differ from run to run.
     yield ("embedding_backward", shape, 4 * N + 2 * (N * m.C + (m.V + m.T) * m.C),

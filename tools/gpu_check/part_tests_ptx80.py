@@ -36,6 +36,7 @@ OTHERS = {
                     f"--test-case-exclude={MEMORY}"],
 }
 ALONE = {"tests_train (memory)": ["tests_train", f"--test-case={MEMORY}"]}
+PROGRAMS = KERNELS | OTHERS | ALONE
 CHAINS = (*([name] for name in KERNELS), list(OTHERS))  # programs that run one after the other
 
 
@@ -58,7 +59,7 @@ def cache(check: Check, limit: int, chain: list[str]) -> dict[str, str]:
 
 def call(check: Check, folder: Path, limit: int, chain: list[str], name: str) -> dict[str, Any]:
     """What to run for a name of the tables above, with a chain's cache."""
-    program, *filters = (KERNELS | OTHERS | ALONE)[name]
+    program, *filters = PROGRAMS[name]
     return {"command": [str(folder / program), *filters],
             "environment": part_tests.environment(check) | cache(check, limit, chain) |
                            {"OMP_NUM_THREADS": "2"},
@@ -67,7 +68,7 @@ def call(check: Check, folder: Path, limit: int, chain: list[str], name: str) ->
 
 def judge(check: Check, limit: int, name: str, done: Done) -> None:
     # Without a filter, as many as in the part `tests`.
-    is_filtered = len((KERNELS | OTHERS | ALONE)[name]) > 1
+    is_filtered = len(PROGRAMS[name]) > 1
     floor = 0 if is_filtered else check.recorded(name, part="tests")
     part_tests.judge(check, f"{name}, {limit} bytes", done, is_filtered, floor)
 
