@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kForwardWarps * 32)
     layernorm_forward_kernel(const ForwardArrays<T> a) {
     constexpr int W = kPackWidth<T>;
     using P = Pack<T, W>;
+    let_dependent_start();
+    wait_for_predecessor();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const std::int64_t row =
         static_cast<std::int64_t>(blockIdx.x) * kForwardWarps + threadIdx.x / 32;
@@ -151,17 +153,19 @@ __global__ void __launch_bounds__(kAnyThreads)
 }
 
 template <class T, int kPacks>
-void launch_forward_packs(cudaStream_t stream, const ForwardArrays<T>& a, unsigned blocks) {
-    if (a.inp2 != nullptr) {
-        layernorm_forward_kernel<T, kPacks, true><<<blocks, kForwardWarps * 32, 0, stream>>>(a);
-    } else {
-        layernorm_forward_kernel<T, kPacks, false><<<blocks, kForwardWarps * 32, 0, stream>>>(a);
-    }
+void launch_forward_packs(Stream stream,
+                          const char* op,
+                          const TensorShape& shape,
+                          const ForwardArrays<T>& a,
+                          unsigned blocks) {
+    const auto kernel = a.inp2 != nullptr ? layernorm_forward_kernel<T, kPacks, true>
+                                          : layernorm_forward_kernel<T, kPacks, false>;
+    launch_dependent(stream, op, shape, dim3(blocks), dim3(kForwardWarps * 32), 0, kernel, a);
 }
 
 // Lane floats are rounded up to one of 8, 16, 24, 32, 48, 64.
 template <class T>
-void launch_forward(cudaStream_t stream,
+void launch_forward(Stream stream,
                     const ForwardArrays<T>& a,
                     const TensorShape& shape,
                     bool is_aligned) {
@@ -169,22 +173,23 @@ void launch_forward(cudaStream_t stream,
     const char* op = a.inp2 == nullptr ? "layernorm_forward" : "residual_layernorm_forward";
     if (!is_aligned || a.C % W != 0 || a.C > 32 * kMaxLaneFloats) {
         const unsigned rows = grid_blocks(op, shape, a.N);
-        layernorm_forward_any_kernel<T><<<rows, kAnyThreads, 0, stream>>>(a);
+        layernorm_forward_any_kernel<T><<<rows, kAnyThreads, 0, native(stream)>>>(a);
+        check_launch(op, shape);
         return;
     }
     const unsigned blocks = grid_blocks(op, shape, ceil_div<std::int64_t>(a.N, kForwardWarps));
     if (a.C <= 32 * 8) {
-        launch_forward_packs<T, 8 / W>(stream, a, blocks);
+        launch_forward_packs<T, 8 / W>(stream, op, shape, a, blocks);
     } else if (a.C <= 32 * 16) {
-        launch_forward_packs<T, 16 / W>(stream, a, blocks);
+        launch_forward_packs<T, 16 / W>(stream, op, shape, a, blocks);
     } else if (a.C <= 32 * 24) {
-        launch_forward_packs<T, 24 / W>(stream, a, blocks);
+        launch_forward_packs<T, 24 / W>(stream, op, shape, a, blocks);
     } else if (a.C <= 32 * 32) {
-        launch_forward_packs<T, 32 / W>(stream, a, blocks);
+        launch_forward_packs<T, 32 / W>(stream, op, shape, a, blocks);
     } else if (a.C <= 32 * 48) {
-        launch_forward_packs<T, 48 / W>(stream, a, blocks);
+        launch_forward_packs<T, 48 / W>(stream, op, shape, a, blocks);
     } else {
-        launch_forward_packs<T, 64 / W>(stream, a, blocks);
+        launch_forward_packs<T, 64 / W>(stream, op, shape, a, blocks);
     }
 }
 
@@ -248,6 +253,7 @@ __global__ void __launch_bounds__(kMaxBackwardThreads)
     constexpr int R = BackwardRows<T, kHasResidual>::R;
     using P = Pack<T, W>;
     __shared__ float2 row_sums[2][R][kMaxBackwardThreads / 32];
+    wait_for_predecessor();
     const int warps = static_cast<int>(blockDim.x) / 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int column = static_cast<int>(threadIdx.x) * W;
@@ -361,27 +367,28 @@ __global__ void __launch_bounds__(kAnyThreads)
 }
 
 template <class T>
-int launch_backward(cudaStream_t stream,
+int launch_backward(Stream stream,
                     const BackwardArrays<T>& a,
                     const TensorShape& shape,
                     bool is_aligned) {
     constexpr int W = kPackWidth<T>;
+    constexpr const char* kOp = "layernorm_backward";
     const int threads = layernorm_backward_threads(a.C, W);
     if (is_aligned && a.C % W == 0 && threads <= kMaxBackwardThreads) {
         const int blocks = layernorm_backward_blocks(a.N, threads);
-        if (a.dresidual != nullptr) {
-            layernorm_backward_kernel<T, true><<<blocks, threads, 0, stream>>>(a);
-        } else {
-            layernorm_backward_kernel<T, false><<<blocks, threads, 0, stream>>>(a);
-        }
+        const auto kernel = a.dresidual != nullptr ? layernorm_backward_kernel<T, true>
+                                                   : layernorm_backward_kernel<T, false>;
+        launch_dependent(stream, kOp, shape, dim3(static_cast<unsigned>(blocks)),
+                         dim3(static_cast<unsigned>(threads)), 0, kernel, a);
         return blocks;
     }
     const int partials = layernorm_backward_any_blocks(a.N);
-    const unsigned blocks = grid_blocks("layernorm_backward", shape, a.N);
+    const unsigned blocks = grid_blocks(kOp, shape, a.N);
     const dim3 grid(static_cast<unsigned>(ceil_div(a.C, kAnyThreads)),
                     static_cast<unsigned>(partials));
-    layernorm_parameters_any_kernel<T><<<grid, kAnyThreads, 0, stream>>>(a);
-    layernorm_backward_any_kernel<T><<<blocks, kAnyThreads, 0, stream>>>(a);
+    layernorm_parameters_any_kernel<T><<<grid, kAnyThreads, 0, native(stream)>>>(a);
+    layernorm_backward_any_kernel<T><<<blocks, kAnyThreads, 0, native(stream)>>>(a);
+    check_launch(kOp, shape);
     return partials;
 }
 
@@ -402,10 +409,9 @@ void layernorm_forward(Stream stream, const LayerNormForward& args) {
                                     args.inp.rows(),
                                     static_cast<int>(args.inp.dim(-1)),
                                     args.eps};
-        launch_forward(native(stream), a, args.inp,
+        launch_forward(stream, a, args.inp,
                        are_aligned(args.out, args.inp, args.weight, args.bias));
     });
-    check_launch("layernorm_forward", args.inp);
 }
 
 void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& args) {
@@ -424,10 +430,9 @@ void residual_layernorm_forward(Stream stream, const ResidualLayerNormForward& a
                                     static_cast<int>(args.inp1.dim(-1)),
                                     args.eps};
         launch_forward(
-            native(stream), a, args.inp1,
+            stream, a, args.inp1,
             are_aligned(args.residual, args.out, args.inp1, args.inp2, args.weight, args.bias));
     });
-    check_launch("residual_layernorm_forward", args.inp1);
 }
 
 void layernorm_backward(Stream stream, const LayerNormBackward& args) {
@@ -444,10 +449,9 @@ void layernorm_backward(Stream stream, const LayerNormBackward& args) {
                 args.mean.ptr<float>(), args.rstd.ptr<float>(),
                 args.inp.rows(),        C};
             num_rows = launch_backward(
-                native(stream), a, args.inp,
+                stream, a, args.inp,
                 are_aligned(args.dinp, args.dout, args.dresidual, args.inp, args.weight));
         });
-        check_launch("layernorm_backward", args.inp);
     }
     dispatch_float(args.dweight.dtype, [&](auto zero) {
         using G = decltype(zero);
