@@ -14,8 +14,13 @@
 // a head the last key block first. A block starts at its diagonal tile, so it comes to each tile
 // kKeys / 64 steps after the block of the next keys did: turns come without waiting when blocks
 // start together. A block only ever waits for blocks that started before it, so none waits forever.
-// The block of the first keys adds last and writes dq. Sums live in a ring of heads, small enough
-// for the L2 cache; a flag counts the additions to a tile over all rounds of the ring.
+// The block of the first keys adds last and writes dq. Blocks grow longer in that order, so the
+// last heads, at most as many as the ring has places, are handled the other way at head size 128:
+// their blocks in ascending order, a block of one head after that of the other, from the last tile
+// of queries to the diagonal one. The longest blocks start first there, short ones fill the gaps at
+// the end, and a block still waits only for blocks that started before it. Sums live in a ring of
+// heads, small enough for the L2 cache; a flag counts the additions to a tile over all rounds of
+// the ring.
 //
 // With lag, dQ of a tile is formed in the step after its dS, from a second dS tile: one barrier a
 // step instead of two, and the turn is waited for and announced a step apart from the sums
@@ -84,12 +89,21 @@ struct Work {
     int block;       // of keys
     int first_head;  // in the sequence
     int num_heads;   // query heads of the chunk
+    bool is_late;    // key blocks in ascending order
 };
 
+template <class Tile>
 __device__ __forceinline__ Work backward_work(const BackwardParams& p, int ticket) {
     Work w;
-    w.block = p.key_blocks - 1 - ticket % p.key_blocks;
-    ticket /= p.key_blocks;
+    w.is_late = Tile::kHasLateHeads && ticket >= p.early_blocks;
+    if (w.is_late) {
+        ticket -= p.early_blocks;
+        w.block = ticket / p.late_heads;
+        ticket = p.early_blocks / p.key_blocks + ticket % p.late_heads;
+    } else {
+        w.block = p.key_blocks - 1 - ticket % p.key_blocks;
+        ticket /= p.key_blocks;
+    }
     w.chunk = ticket % p.chunks;
     ticket /= p.chunks;
     w.sequence = ticket / p.num_kv_heads;
@@ -118,12 +132,13 @@ __device__ __forceinline__ void load_keys(const BackwardParams& p,
 // The end of a block: dk and dv are added to those of earlier chunks, and the last chunk writes
 // them.
 template <class Tile>
-__device__ __forceinline__ void store_key_gradients(const BackwardParams& p,
-                                                    const Work& work,
-                                                    const Memory<Tile>& memory,
-                                                    const unsigned char* k_pointer,
-                                                    float (&dk)[Tile::kKeyAtoms][Tile::HS / 8][4],
-                                                    float (&dv)[Tile::kKeyAtoms][Tile::HS / 8][4]) {
+__device__ __forceinline__ void store_key_gradients(
+    const BackwardParams& p,
+    const Work& work,
+    const Memory<Tile>& memory,
+    const unsigned char* k_pointer,
+    float (&dk)[Tile::kKeyAtoms][Tile::kColumns / 8][4],
+    float (&dv)[Tile::kKeyAtoms][Tile::kColumns / 8][4]) {
     constexpr int HS = Tile::HS;
     const int lane = lane_index();
     const int warp = warp_index();
@@ -134,7 +149,7 @@ __device__ __forceinline__ void store_key_gradients(const BackwardParams& p,
             static_cast<std::int64_t>(kv % p.dkv_slots) * p.key_blocks + work.block;
         const Turn turn{p.dkv_flags + place * Tile::kWarps + warp,
                         kv / p.dkv_slots * p.chunks + work.chunk};
-        constexpr int kWarpValues = Tile::kKeyAtoms * (HS / 8) * kWarpSize;  // of four
+        constexpr int kWarpValues = Tile::kKeyAtoms * (Tile::kColumns / 8) * kWarpSize;  // of four
         float4* ring = reinterpret_cast<float4*>(p.dkv_ring + place * (2 * Tile::kKeys * HS)) +
                        warp * 2 * kWarpValues + lane;
         if (lane == 0) wait_for_turn(turn);
@@ -145,29 +160,37 @@ __device__ __forceinline__ void store_key_gradients(const BackwardParams& p,
         if (lane == 0) end_turn(turn);
     }
     if (!is_last) return;
-    const int first = warp * Tile::kWarpKeys;
-    const std::uint32_t offset = static_cast<std::uint32_t>(first * HS * 2);
+    const int first_column = warp % Tile::kShare * (Tile::kColumns / 8);
+    const std::uint32_t keys = static_cast<std::uint32_t>(first_key_of_warp<Tile>() * HS * 2);
 #pragma unroll
     for (int m = 0; m < Tile::kKeyAtoms; ++m) {
 #pragma unroll
-        for (int n = 0; n < HS / 8; ++n) {
-            store_sum<HS>(memory.k + offset, 16 * m, n, dk[m][n], p.scale, p.scale);
-            store_sum<HS>(memory.v + offset, 16 * m, n, dv[m][n], 1.0F, 1.0F);
+        for (int n = 0; n < Tile::kColumns / 8; ++n) {
+            store_sum<HS>(memory.k + keys, 16 * m, first_column + n, dk[m][n], p.scale, p.scale);
+            store_sum<HS>(memory.v + keys, 16 * m, first_column + n, dv[m][n], 1.0F, 1.0F);
         }
     }
-    __syncwarp();
+    if (Tile::kShare == 1) {
+        __syncwarp();
+    } else {
+        ptx::barrier_sync(1 + warp / Tile::kShare, Tile::kShare * kWarpSize);
+    }
+    constexpr int kRows = Tile::kKeys / Tile::kWarps;  // written by this warp
+    const int first = warp * kRows;
+    const std::uint32_t offset = static_cast<std::uint32_t>(first * HS * 2);
     const std::int64_t stride = static_cast<std::int64_t>(p.num_heads + 2 * p.num_kv_heads) * HS;
     const int row = work.block * Tile::kKeys + first;
     bf16* out = p.dqkv + (static_cast<std::int64_t>(work.sequence) * p.T + row) * stride +
                 (p.num_heads + work.kv_head) * HS;
-    store_rows_of_warp<HS, Tile::kWarpKeys>(out, stride, p.T - row, k_pointer + offset);
-    store_rows_of_warp<HS, Tile::kWarpKeys>(out + p.num_kv_heads * HS, stride, p.T - row,
-                                            k_pointer + Tile::kKeyBytes + offset);
+    store_rows_of_warp<HS, kRows>(out, stride, p.T - row, k_pointer + offset);
+    store_rows_of_warp<HS, kRows>(out + p.num_kv_heads * HS, stride, p.T - row,
+                                  k_pointer + Tile::kKeyBytes + offset);
 }
 
 // The tile whose dQ a step forms.
+template <class Tile>
 __device__ __forceinline__ QueryTile behind(const BackwardParams& p,
-                                            const Span& span,
+                                            const Span<Tile>& span,
                                             QueryTile now) {
     return p.lag == 0 ? now : tile_before(p, span, now);
 }
@@ -177,10 +200,10 @@ __device__ __forceinline__ QueryTile behind(const BackwardParams& p,
 template <class Tile>
 __device__ __forceinline__ void begin_step(const BackwardParams& p,
                                            const Memory<Tile>& memory,
-                                           const Span& span,
+                                           const Span<Tile>& span,
                                            QueryTile now,
                                            int step) {
-    if (p.stages == 2 && step + 1 < span.steps)
+    if (Tile::kStages == 2 && step + 1 < span.steps)
         load_queries(p, memory, (step + 1) & 1, span.sequence, tile_after(p, span, now));
     if (thread_index() == kWarpSize && step > p.lag) {
         const QueryTile ended = behind(p, span, tile_before(p, span, now));
@@ -188,41 +211,42 @@ __device__ __forceinline__ void begin_step(const BackwardParams& p,
     }
 }
 
-template <int HS, int kKeyAtoms, int kWarps>
+template <int HS, int kKeyAtoms, int kWarps, int kShare>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kWarps == 4 ? 2 : 1)
     backward_kernel(BackwardParams p) {
-    using Tile = BackwardTile<HS, kKeyAtoms, kWarps>;
+    using Tile = BackwardTile<HS, kKeyAtoms, kWarps, kShare>;
     using Dq = QueryGradient<Tile>;
     extern __shared__ __align__(1024) unsigned char shared[];
     const std::uint32_t span_address = ptx::shared_address(shared);
     const Memory<Tile> memory(span_address + Tile::kSpanBytes, p.lag);
     if (threadIdx.x == 0) {
         const int ticket = atomicAdd(p.ticket, 1);
-        const Work work = backward_work(p, ticket);
+        const Work work = backward_work<Tile>(p, ticket);
         const int first_tile = work.block * (Tile::kKeys / kQueryRows);
         int4* span = reinterpret_cast<int4*>(shared);
-        span[0] = {work.sequence, work.block, first_tile,
+        span[0] = {work.sequence, work.is_late ? ~work.block : work.block, first_tile,
                    work.num_heads * (p.query_tiles - first_tile)};
-        span[1] = {work.first_head, first_tile, ticket, 0};
+        span[1] = {work.first_head, work.is_late ? p.query_tiles - 1 : first_tile, ticket, 0};
     }
     __syncthreads();
     // Even steps find their tile in the second 16 bytes, odd ones in the third.
-    const auto span = [&] { return Span(ptx::load_shared_int4(span_address)); };
+    const auto span = [&] { return Span<Tile>(ptx::load_shared_int4(span_address)); };
     const auto now = [&](int step) {
         const int4 at = ptx::load_shared_int4(span_address + 16 + (step & 1) * 16);
         return QueryTile{at.x, at.y};
     };
     const int ticket = ptx::load_shared_int4(span_address + 16).z;
     if (threadIdx.x == 0) reinterpret_cast<int4*>(shared)[3].x = ticket;
-    load_keys(p, memory, backward_work(p, ticket));
+    load_keys(p, memory, backward_work<Tile>(p, ticket));
     load_queries(p, memory, 0, span().sequence, now(0));
 
-    float dk[kKeyAtoms][HS / 8][4];
-    float dv[kKeyAtoms][HS / 8][4];
+    constexpr int kSums = Tile::kColumns / 8;
+    float dk[kKeyAtoms][kSums][4];
+    float dv[kKeyAtoms][kSums][4];
 #pragma unroll
-    for (int i = 0; i < kKeyAtoms * (HS / 8) * 4; ++i) {
-        dk[i / (HS / 2)][i / 4 % (HS / 8)][i % 4] = 0.0F;
-        dv[i / (HS / 2)][i / 4 % (HS / 8)][i % 4] = 0.0F;
+    for (int i = 0; i < kKeyAtoms * kSums * 4; ++i) {
+        dk[i / (kSums * 4)][i / 4 % kSums][i % 4] = 0.0F;
+        dv[i / (kSums * 4)][i / 4 % kSums][i % 4] = 0.0F;
     }
     Dq dq;
     if (p.lag == 0 && threadIdx.x == 0) wait_for_turn(Dq::turn(p, span(), now(0)));
@@ -232,13 +256,18 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kWarps == 4 ? 2 : 1)
         ptx::copy_async_wait<0>();
         __syncthreads();  // the tile is there, the turn has come, all are done with the step before
         begin_step(p, memory, span(), now(step), step);
-        add_key_gradients<Tile>(dk, dv, memory, step & (p.stages - 1), memory.ds(step & p.lag),
-                                now(step).tile * kQueryRows - span().block * Tile::kKeys -
-                                    warp_index() * Tile::kWarpKeys,
-                                p.scale_log2, [&] {
-                                    if (step >= p.lag)
-                                        dq.load(p, span(), behind(p, span(), now(step)));
-                                });
+        const int lead =
+            now(step).tile * kQueryRows - span().block * Tile::kKeys - first_key_of_warp<Tile>();
+        const auto load_sums = [&] {
+            if (step >= p.lag) dq.load(p, span(), behind(p, span(), now(step)));
+        };
+        if constexpr (kShare == 1) {
+            add_key_gradients<Tile>(dk, dv, memory, step & (Tile::kStages - 1),
+                                    memory.ds(step & p.lag), lead, p.scale_log2, load_sums);
+        } else {
+            add_key_gradients_of_pair<Tile>(dk, dv, memory, step & (Tile::kStages - 1),
+                                            memory.ds(step & p.lag), lead, p.scale_log2, load_sums);
+        }
         if (p.lag == 0) __syncthreads();
         if (step >= p.lag) {
             dq.multiply(memory.ds((step ^ 1) & p.lag), memory.k, span().block,
@@ -251,7 +280,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kWarps == 4 ? 2 : 1)
             if (step + 1 < span().steps + p.lag)
                 wait_for_turn(Dq::turn(p, span(), p.lag == 0 ? next : now(step)));
         }
-        if (p.stages == 1 && step + 1 < span().steps)
+        if (Tile::kStages == 1 && step + 1 < span().steps)
             load_queries(p, memory, 0, span().sequence, next);
     }
     __syncthreads();
@@ -265,7 +294,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kWarps == 4 ? 2 : 1)
         __syncthreads();
     }
     if (thread_index() == kWarpSize) end_turn(Dq::turn(p, span(), last));
-    store_key_gradients<Tile>(p, backward_work(p, ptx::load_shared_int4(span_address + 48).x),
+    store_key_gradients<Tile>(p, backward_work<Tile>(p, ptx::load_shared_int4(span_address + 48).x),
                               memory, shared + Tile::kSpanBytes, dk, dv);
 }
 
@@ -287,16 +316,9 @@ void launch_stats(Stream stream,
            "attention_backward", a.qkv);
 }
 
-struct Depth {
-    int stages, lag;  // as in BackwardParams
-};
-
-template <int HS, int kKeyAtoms, int kWarps>
-void launch_backward(Stream stream,
-                     const AttentionBackward& a,
-                     const AttentionShape& s,
-                     Depth depth) {
-    using Tile = BackwardTile<HS, kKeyAtoms, kWarps>;
+template <int HS, int kKeyAtoms, int kWarps, int kShare>
+void launch_backward(Stream stream, const AttentionBackward& a, const AttentionShape& s, int lag) {
+    using Tile = BackwardTile<HS, kKeyAtoms, kWarps, kShare>;
     const BackwardPlan plan = plan_backward(s, Tile::kKeys, kWarps);
     unsigned char* scratch = a.scratch.ptr<std::uint8_t>();
     int* flags = reinterpret_cast<int*>(scratch);
@@ -319,18 +341,19 @@ void launch_backward(Stream stream,
     params.key_blocks = static_cast<int>(plan.key_blocks);
     params.heads_per_block = static_cast<int>(plan.heads_per_block);
     params.chunks = static_cast<int>(plan.chunks);
+    params.late_heads = static_cast<int>(plan.late_heads);
+    params.early_blocks = static_cast<int>(plan.blocks - plan.late_heads * plan.key_blocks);
     params.dq_slots_log2 = static_cast<int>(plan.dq_slots_log2);
     params.dkv_slots = static_cast<int>(plan.dkv_slots);
-    params.stages = depth.stages;
-    params.lag = depth.lag;
+    params.lag = lag;
     params.scale = a.scale;
     params.scale_log2 = a.scale * kLog2E;
     CUDA_CHECK(
         cudaMemsetAsync(flags, 0, static_cast<std::size_t>(plan.flags_bytes), cuda::native(stream)),
         "attention_backward", a.qkv);
     launch_stats<HS>(stream, a, s, stats);
-    launch(stream, backward_kernel<HS, kKeyAtoms, kWarps>, plan.blocks, Tile::kThreads,
-           Tile::shared_bytes(depth.stages, depth.lag), params, "attention_backward", a.qkv);
+    launch(stream, backward_kernel<HS, kKeyAtoms, kWarps, kShare>, plan.blocks, Tile::kThreads,
+           Tile::shared_bytes(lag), params, "attention_backward", a.qkv);
 }
 
 }  // namespace
@@ -340,24 +363,25 @@ namespace cuda {
 
 void flash_attention_backward(Stream stream, const AttentionBackward& args, int shared_limit) {
     using Small = flash::BackwardTile<64, 2, 4>;
-    using Wide = flash::BackwardTile<128, 1, 8>;
+    using Wide = flash::BackwardTile<128, 2, 8, 2>;
     using Narrow = flash::BackwardTile<128, 1, 4>;
     const AttentionShape s = flash::shape_of(args.qkv, args.num_heads, args.num_kv_heads);
     flash::check_call("attention_backward", s, args.scale,
                       are_aligned(args.qkv, args.dqkv, args.out, args.dout, args.scratch));
     if (args.qkv.numel() == 0) return;
     const int limit = flash::shared_limit_bytes(shared_limit, "attention_backward", args.qkv);
-    const int least = s.head_size == 64 ? Small::shared_bytes(2, 0) : Narrow::shared_bytes(1, 0);
+    const int least = s.head_size == 64 ? Small::shared_bytes(0) : Narrow::shared_bytes(0);
     ENSURE(least <= limit, "attention.shared_memory", "attention_backward: ", least,
            " bytes of shared memory a block are needed, ", limit,
            " are available; use the general path");
     if (s.head_size == 64) {  // two blocks a multiprocessor are worth more than the lag
-        const int lag = 2 * Small::shared_bytes(2, 1) + 1024 <= limit ? 1 : 0;
-        flash::launch_backward<64, 2, 4>(stream, args, s, {2, lag});
-    } else if (Wide::shared_bytes(2, 1) <= limit) {
-        flash::launch_backward<128, 1, 8>(stream, args, s, {2, 1});
+        const int lag = 2 * Small::shared_bytes(1) + 1024 <= limit ? 1 : 0;
+        flash::launch_backward<64, 2, 4, 1>(stream, args, s, lag);
+    } else if (Wide::shared_bytes(0) <= limit) {
+        const int lag = Wide::shared_bytes(1) <= limit ? 1 : 0;
+        flash::launch_backward<128, 2, 8, 2>(stream, args, s, lag);
     } else {
-        flash::launch_backward<128, 1, 4>(stream, args, s, {1, 0});
+        flash::launch_backward<128, 1, 4, 1>(stream, args, s, 0);
     }
 }
 

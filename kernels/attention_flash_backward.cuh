@@ -29,22 +29,31 @@ struct BackwardParams {
     int key_blocks;
     int heads_per_block;  // query heads of a group that one block handles, one after the other
     int chunks;           // blocks that share the keys of a group; their dk, dv add up in order
+    int late_heads;       // the last heads of all, in the other order
+    int early_blocks;     // blocks of the heads before them
     int dq_slots_log2;
     int dkv_slots;
-    int stages;  // 1 or 2 tiles of queries in shared memory
-    int lag;     // dQ of a tile is formed 0 or 1 steps after its dS
+    int lag;  // dQ of a tile is formed 0 or 1 steps after its dS
     float scale;
     float scale_log2;
 };
 
-template <int kHeadSize, int kAtoms, int kNumWarps>
+// kSharing warps own the same keys: each forms the scores of its part of the queries and adds to
+// its part of the columns of dK and dV. With two, 32 keys a warp instead of 16 fit the registers,
+// and a warp reads 136 matrices a step from shared memory for 320 products instead of 176.
+template <int kHeadSize, int kAtoms, int kNumWarps, int kSharing = 1>
 struct BackwardTile {
     static constexpr int HS = kHeadSize;
     static constexpr int kKeyAtoms = kAtoms;  // of 16 keys, in a warp
     static constexpr int kWarps = kNumWarps;
+    static constexpr int kShare = kSharing;
+    static constexpr bool kHasLateHeads = has_late_heads(HS);
+    static constexpr int kStages =  // tiles of queries in shared memory
+        HS == 128 && kWarps == 4 ? 1 : 2;
     static constexpr int kThreads = kWarps * kWarpSize;
     static constexpr int kWarpKeys = 16 * kKeyAtoms;
-    static constexpr int kKeys = kWarpKeys * kWarps;
+    static constexpr int kKeys = kWarpKeys * kWarps / kShare;
+    static constexpr int kColumns = HS / kShare;  // of dK and dV, in a warp
     static constexpr int kSubRows =
         kQueryRows / kKeyAtoms;                         // queries whose scores are in registers
     static constexpr int kDqColumns = 2 * HS / kWarps;  // a warp's part of dQ is 32 rows of these
@@ -53,9 +62,10 @@ struct BackwardTile {
     static constexpr int kQueryBytes = kQueryRows * HS * 2;
     static constexpr int kStageBytes = 2 * kQueryBytes + kQueryRows * 8;  // Q, dO, stats
     static constexpr int kGradientBytes = kKeys * kQueryRows * 2;         // dS^T
-    static constexpr int shared_bytes(int stages, int lag) {
-        return kSpanBytes + 2 * kKeyBytes + (1 + lag) * kGradientBytes + stages * kStageBytes;
+    static constexpr int shared_bytes(int lag) {
+        return kSpanBytes + 2 * kKeyBytes + (kShare + lag) * kGradientBytes + kStages * kStageBytes;
     }
+    static_assert(kShare == 1 || (kShare == 2 && kKeyAtoms == 2), "a pair of warps takes halves");
     static_assert(kKeys % kQueryRows == 0, "a block of keys starts at a tile of queries");
 };
 
@@ -94,18 +104,18 @@ __device__ __forceinline__ void multiply_transposed(float (&product)[kAtoms][kCo
     }
 }
 
-// sum (16 kAtoms x HS) += left right, where left (16 kAtoms x 8 kColumns) is what
-// multiply_transposed left in registers, and right the tile with one row a column of it.
-template <int HS, int kAtoms, int kColumns>
-__device__ __forceinline__ void multiply_accumulate(
-    float (&sum)[kAtoms][HS / 8][4],
-    const std::uint32_t (&left)[kAtoms][kColumns / 2][4],
-    std::uint32_t right) {
+// sum (16 kAtoms x 8 kSums) += left right, where left (16 kAtoms x 16 kBlocks) is what
+// multiply_transposed left in registers, and right the tile with one row a column of it, from the
+// first column of the sum on.
+template <int HS, int kAtoms, int kSums, int kBlocks>
+__device__ __forceinline__ void multiply_accumulate(float (&sum)[kAtoms][kSums][4],
+                                                    const std::uint32_t (&left)[kAtoms][kBlocks][4],
+                                                    std::uint32_t right) {
     const std::uint32_t base = rows_first<HS>(ptx::recomputed(lane_index()));
 #pragma unroll
-    for (int k = 0; k < kColumns / 2; ++k) {
+    for (int k = 0; k < kBlocks; ++k) {
 #pragma unroll
-        for (int n = 0; n < HS / 16; ++n) {
+        for (int n = 0; n < kSums / 2; ++n) {
             std::uint32_t b[4];
             ptx::load_matrix_x4_transposed(b, block_address<HS>(right, base, 16 * k, 16 * n));
 #pragma unroll
@@ -115,6 +125,25 @@ __device__ __forceinline__ void multiply_accumulate(
             }
         }
     }
+}
+
+// The same where left is a block of another warp, in a tile of rows of kQueryRows.
+template <int HS, int kAtoms, int kSums, int kBlocks>
+__device__ __forceinline__ void multiply_accumulate_shared(float (&sum)[kAtoms][kSums][4],
+                                                           std::uint32_t left,
+                                                           int left_column,
+                                                           std::uint32_t right) {
+    const std::uint32_t a_base = rows_first<kQueryRows>(ptx::recomputed(lane_index()));
+    std::uint32_t a[kAtoms][kBlocks][4];
+#pragma unroll
+    for (int m = 0; m < kAtoms; ++m) {
+#pragma unroll
+        for (int k = 0; k < kBlocks; ++k) {
+            ptx::load_matrix_x4(
+                a[m][k], block_address<kQueryRows>(left, a_base, 16 * m, left_column + 16 * k));
+        }
+    }
+    multiply_accumulate<HS>(sum, a, right);
 }
 
 // 16 keys of dQ: sum (32 x kColumns) += dS K. ds is dS^T from those keys' rows and the warp's first

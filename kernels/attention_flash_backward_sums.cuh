@@ -30,14 +30,20 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
 
 // What a block walks over. It lies in shared memory and is read where it is used: the loop has no
 // registers to keep it in.
+template <class Tile>
 struct Span {
     int sequence;
     int block;       // of keys
     int first_tile;  // of queries, the diagonal one
     int steps;       // tiles of all heads
+    bool is_late;    // from the last tile to the diagonal one, of one head; v.y is ~block
 
     __device__ __forceinline__ explicit Span(int4 v)
-        : sequence(v.x), block(v.y), first_tile(v.z), steps(v.w) {}
+        : sequence(v.x),
+          block(Tile::kHasLateHeads ? v.y ^ (v.y >> 31) : v.y),
+          first_tile(v.z),
+          steps(v.w),
+          is_late(Tile::kHasLateHeads && v.y < 0) {}
 };
 
 // One tile of queries of one head of the sequence.
@@ -47,17 +53,21 @@ struct QueryTile {
 };
 
 // The tile before or after one, in the order of a block: tiles from the diagonal on, head after
-// head.
+// head; or, late, tiles of one head down to the diagonal.
+template <class Tile>
 __device__ __forceinline__ QueryTile tile_before(const BackwardParams& p,
-                                                 const Span& span,
+                                                 const Span<Tile>& span,
                                                  QueryTile at) {
+    if (span.is_late) return {at.head, at.tile + 1};
     return at.tile > span.first_tile ? QueryTile{at.head, at.tile - 1}
                                      : QueryTile{at.head - 1, p.query_tiles - 1};
 }
 
+template <class Tile>
 __device__ __forceinline__ QueryTile tile_after(const BackwardParams& p,
-                                                const Span& span,
+                                                const Span<Tile>& span,
                                                 QueryTile at) {
+    if (span.is_late) return {at.head, at.tile - 1};
     return at.tile + 1 < p.query_tiles ? QueryTile{at.head, at.tile + 1}
                                        : QueryTile{at.head + 1, span.first_tile};
 }
@@ -75,7 +85,7 @@ __device__ __forceinline__ void store_rounded(
 }
 
 // A warp's part of dQ of one tile: 32 queries, kDqColumns columns. Key blocks add in descending
-// order, from the tile's own down to 0, which writes dq.
+// order, from the tile's own down to 0, or, in late heads, in ascending order; the last writes dq.
 template <class Tile>
 struct QueryGradient {
     static constexpr int kColumns = Tile::kDqColumns;
@@ -97,12 +107,13 @@ struct QueryGradient {
     }
 
     __device__ __forceinline__ static Turn turn(const BackwardParams& p,
-                                                const Span& span,
+                                                const Span<Tile>& span,
                                                 QueryTile at) {
         const int first = first_block(at.tile);
         if (first == 0) return {};
         const int round = (span.sequence * p.num_heads + at.head) >> p.dq_slots_log2;
-        return {p.dq_flags + place(p, span.sequence, at), round * (first + 1) + first - span.block};
+        const int before = span.is_late ? span.block : first - span.block;
+        return {p.dq_flags + place(p, span.sequence, at), round * (first + 1) + before};
     }
 
     __device__ __forceinline__ static float4* ring(const BackwardParams& p,
@@ -115,9 +126,11 @@ struct QueryGradient {
     }
 
     // Starts from what earlier blocks have added. Call in turn.
-    __device__ __forceinline__ void load(const BackwardParams& p, const Span& span, QueryTile at) {
+    __device__ __forceinline__ void load(const BackwardParams& p,
+                                         const Span<Tile>& span,
+                                         QueryTile at) {
         const float4* from = ring(p, span.sequence, at);
-        const bool is_first = span.block == first_block(at.tile);
+        const bool is_first = span.block == (span.is_late ? 0 : first_block(at.tile));
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
             const float4 value =
@@ -159,9 +172,9 @@ struct QueryGradient {
 
     // For the next block, or, from the last one, dq.
     __device__ __forceinline__ void store(const BackwardParams& p,
-                                          const Span& span,
+                                          const Span<Tile>& span,
                                           QueryTile at) const {
-        if (span.block > 0) {
+        if (span.block != (span.is_late ? first_block(at.tile) : 0)) {
             float4* to = ring(p, span.sequence, at);
 #pragma unroll
             for (int i = 0; i < kSums; ++i) {
@@ -188,11 +201,11 @@ struct QueryGradient {
 
 // Adds a warp's dk or dv to those of the chunks before; the last chunk keeps the sum in registers.
 template <class Tile>
-__device__ __forceinline__ void add_chunk(float (&sum)[Tile::kKeyAtoms][Tile::HS / 8][4],
+__device__ __forceinline__ void add_chunk(float (&sum)[Tile::kKeyAtoms][Tile::kColumns / 8][4],
                                           float4* ring,
                                           bool is_first,
                                           bool is_last) {
-    constexpr int kColumns = Tile::HS / 8;
+    constexpr int kColumns = Tile::kColumns / 8;
 #pragma unroll
     for (int m = 0; m < Tile::kKeyAtoms; ++m) {
         float4 before[kColumns];  // all loads are under way before the first is used

@@ -13,8 +13,15 @@ namespace ingot::flash {
 
 inline constexpr int kQueryRows = 64;  // queries of one step
 
+// Whether the last heads start with their longest blocks. At head size 64, where blocks are shorter
+// and two share a multiprocessor, that costs about as much as it gains.
+constexpr bool has_late_heads(int head_size) {
+    return head_size == 128;
+}
+
 struct BackwardPlan {
     std::int64_t query_tiles, key_blocks, heads_per_block, chunks, blocks;
+    std::int64_t late_heads;  // the last heads, whose longest blocks come first
     std::int64_t dq_slots_log2, dkv_slots;
     std::int64_t flags_bytes;  // ticket and flags, zeroed before the kernel
     std::int64_t stats_bytes, dq_bytes, dkv_bytes;
@@ -46,6 +53,9 @@ inline BackwardPlan plan_backward(const AttentionShape& s, int block_keys, int w
            std::min(heads, chunks_in_flight * plan.heads_per_block))
         ++plan.dq_slots_log2;
     const std::int64_t dq_slots = std::int64_t{1} << plan.dq_slots_log2;
+    // At the end short blocks fill the gaps, in as many heads as have places of their own.
+    if (has_late_heads(s.head_size) && plan.heads_per_block == 1)
+        plan.late_heads = std::min(heads / 2, dq_slots);
     plan.dkv_slots =
         plan.chunks == 1
             ? 0

@@ -134,7 +134,7 @@ TEST_CASE("flash attention: more heads than places for their sums, and several h
     const auto gpu = Context::make_cuda(0);
     check_shape(*cpu, *gpu, {40, 192, 14, 2, 64});
     check_shape(*cpu, *gpu, {400, 130, 8, 2, 64});
-    check_shape(*cpu, *gpu, {60, 136, 8, 2, 128});
+    check_shape(*cpu, *gpu, {100, 136, 8, 2, 128});
 }
 
 TEST_CASE("flash attention: a row whose scores differ by hundreds keeps its largest") {
