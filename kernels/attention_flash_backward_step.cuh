@@ -173,8 +173,9 @@ __device__ __forceinline__ void add_key_gradients_of_pair(
         multiply_accumulate<HS>(dk, ds, q + rows + columns);
     }
     between();
-    if (lead + kQueryRows > 0)
-        ptx::barrier_sync(1 + ptx::recomputed(warp_index()) / 2, 2 * kWarpSize);
+    // In every step, also where a pair has nothing to add: racecheck counts a block's barriers by the
+    // warp, and takes a warp that met one less for one that may still be a step behind.
+    ptx::barrier_sync(1 + ptx::recomputed(warp_index()) / 2, 2 * kWarpSize);
     if (lead + others + kRows > 0) {
         const std::uint32_t keys =
             static_cast<std::uint32_t>(first_key_of_warp<Tile>() * kQueryRows * 2);
