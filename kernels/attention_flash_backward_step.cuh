@@ -173,8 +173,8 @@ __device__ __forceinline__ void add_key_gradients_of_pair(
         multiply_accumulate<HS>(dk, ds, q + rows + columns);
     }
     between();
-    // In every step, also where a pair has nothing to add: racecheck counts a block's barriers by the
-    // warp, and takes a warp that met one less for one that may still be a step behind.
+    // In every step, also where a pair has nothing to add: racecheck counts a block's barriers by
+    // the warp, and takes a warp that met one less for one that may still be a step behind.
     ptx::barrier_sync(1 + ptx::recomputed(warp_index()) / 2, 2 * kWarpSize);
     if (lead + others + kRows > 0) {
         const std::uint32_t keys =
