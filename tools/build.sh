@@ -29,12 +29,13 @@ resolve_preset() {
 
 # Ninja configures again by itself when a CMake file changes; the stamp is for what it cannot see.
 configure() {
-    local preset="$1" arguments=() frontend stamp state
+    local preset="$1" arguments=() frontend openblas stamp state
     if [ "$preset" = cuda ]; then arguments+=("-DINGOT_NVCC=$(find_nvcc)"); fi
-    # Found by CMake; a list of them here makes it look again.
+    # Found by CMake; their paths here make it look again.
+    openblas="$("$SYSTEM_ROOT/sbin/ldconfig" -p 2>/dev/null | sed -n 's/.*openblas.* => //p' || true)"
     frontend="$(find "$REPO"/.venv/lib -path '*/include/cudnn_frontend.h' 2>/dev/null || true)"
     stamp="$REPO/build/$preset/configured-with"
-    state="${arguments[*]-} $frontend"
+    state="${arguments[*]-} $frontend $openblas"
     if [ -e "$REPO/build/$preset/build.ninja" ] && [ -r "$stamp" ] && [ "$(<"$stamp")" = "$state" ]; then
         return 0
     fi

@@ -19,9 +19,10 @@ REAL_TOOLS = (
     "paste printf readlink rm sed sh sha256sum sort tail tee touch tr uname wc xargs"
 ).split()
 
-# The headers that a probe finds; the fake package managers add to this file.
+# The headers and libraries that a probe finds; the fake package managers add to these files.
 FAKE_GXX = """
 if [ "$1" = --version ]; then echo "g++ (Fake) ${FAKE_GXX_VERSION:-12.2.0}"; exit 0; fi
+case "${!#}" in -l*) exec grep -qxF -- "${!#}" "$MACHINE/libraries" ;; esac
 header="$(sed -n 's/.*__has_include(<\\(.*\\)>).*/\\1/p')"
 grep -qxF "$header" "$MACHINE/headers"
 """
@@ -31,7 +32,7 @@ FAKE_INSTALLER = """
 simulate=no
 for word in "$@"; do
     case "$word" in --simulate) simulate=yes ;; esac
-    if grep -qxF "$word" "$MACHINE/unknown_packages"; then
+    if grep -qxF -- "$word" "$MACHINE/unknown_packages"; then
         echo "E: Unable to locate package $word" >&2
         exit 100
     fi
@@ -44,6 +45,7 @@ for word in "$@"; do
         [ "$package" = "$word" ] || continue
         case "$kind" in
             header) echo "$thing" >>"$MACHINE/headers" ;;
+            library) echo "-l$thing" >>"$MACHINE/libraries" ;;
             command) cp "$MACHINE/shelf/$thing" "$MACHINE/bin/$thing" ;;
             ensurepip) touch "$MACHINE/ensurepip" ;;
         esac
@@ -73,6 +75,7 @@ nlohmann-json3-dev header nlohmann/json.hpp
 libcli11-dev header CLI/CLI.hpp
 libxxhash-dev header xxhash.h
 libopenblas-openmp-dev header cblas.h
+libopenblas-openmp-dev library openblas
 python3-venv ensurepip -
 g++-11 command g++-11
 clang-format-14 command clang-format-14
@@ -89,6 +92,7 @@ json-devel header nlohmann/json.hpp
 cli11-devel header CLI/CLI.hpp
 xxhash-devel header xxhash.h
 openblas-devel header cblas.h
+openblas-devel library openblas
 python3.11 ensurepip -
 """
 HEADERS = ["doctest/doctest.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "cblas.h"]
@@ -107,7 +111,7 @@ class Machine:
             path.mkdir(parents=True)
         for name in REAL_TOOLS:
             (self.bin / name).symlink_to(shutil.which(name, path="/usr/bin:/bin"))
-        for name in ("headers", "unknown_packages", "provides", "log"):
+        for name in ("headers", "libraries", "unknown_packages", "provides", "log"):
             (folder / name).write_text("")
         shutil.copytree(REPO / "tools", self.repo / "tools", ignore=lambda *_: ["__pycache__"])
         shutil.copytree(REPO / "configs", self.repo / "configs")
@@ -166,6 +170,7 @@ class Machine:
         for name in ("g++", "cmake", "ninja", "make", "git"):
             shutil.copy(self.shelf / name, self.bin / name)
         self.put("headers", "\n".join(HEADERS) + "\n")
+        self.put("libraries", "-lopenblas\n")
         self.put("ensurepip", "")
         return self
 

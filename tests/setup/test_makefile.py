@@ -68,6 +68,20 @@ def test_make_build_makes_the_programs_callable_from_the_root(clone):
     assert (clone.repo / "train_gpt").resolve() == clone.repo / "build/cpu/train_gpt"
 
 
+def test_an_openblas_that_is_installed_later_makes_the_build_configure_again(clone):
+    def configured():
+        clone.forget()
+        assert clone.make("build").returncode == 0
+        return len([call for call in clone.calls("cmake") if "--preset" in call])
+
+    assert configured() == 1
+    assert configured() == 0
+    libraries = "libc.so.6 (libc6) => /lib/libc.so.6\nlibopenblas.so.0 (libc6) => /lib/libopenblas.so.0"
+    clone.fake("ldconfig", f"echo '{libraries}'", clone.root / "sbin")
+    assert configured() == 1
+    assert configured() == 0
+
+
 def test_make_bench_passes_its_arguments_on(clone):
     assert clone.make("bench", ARGS="--filter layernorm").returncode == 0
     assert clone.calls("bench_kernels") == ["bench_kernels --filter layernorm"]

@@ -33,6 +33,14 @@ def test_only_what_is_missing_is_installed(machine):
     assert machine.calls("apt-get")[-1] == APT_INSTALL + "libxxhash-dev"
 
 
+def test_the_header_of_another_blas_is_not_openblas(machine):
+    machine.debian().complete()
+    machine.put("libraries", "-lblas\n")
+    done = machine.run("tools/setup.sh", "packages", "build")
+    assert done.returncode == 0, done.stderr
+    assert machine.calls("apt-get")[-1] == APT_INSTALL + "libopenblas-openmp-dev"
+
+
 def test_the_set_ci_adds_the_formatter_the_old_compiler_and_shellcheck(machine):
     machine.debian().complete()
     done = machine.run("tools/setup.sh", "packages", "ci")

@@ -17,6 +17,7 @@ build header  nlohmann/json.hpp    nlohmann-json3-dev     json-devel
 build header  CLI/CLI.hpp          libcli11-dev           cli11-devel
 build header  xxhash.h             libxxhash-dev          xxhash-devel
 build header  cblas.h              libopenblas-openmp-dev openblas-devel
+build library openblas             libopenblas-openmp-dev openblas-devel
 build python  ensurepip            python3-venv           python3.11
 ci    command g++-11               g++-11                 gcc-c++
 ci    command clang-format-14      clang-format-14        clang-tools-extra
@@ -40,6 +41,17 @@ probe_header() {
         g++ -std=c++20 -fsyntax-only -I/usr/include/openblas -x c++ - 2>/dev/null
 }
 
+# A library that the linker finds. OpenBLAS needs it beside its header: other packages, the reference
+# BLAS among them, bring a cblas.h as well.
+probe_library() {
+    local program status=0
+    have g++ || return 1
+    program="$(mktemp)"
+    echo 'int main() {}' | g++ -x c++ - -o "$program" "-l$1" 2>/dev/null || status=1
+    rm -f "$program"
+    return "$status"
+}
+
 probe_python() {
     local python
     python="$(system_python)" && "$python" -c "import venv, $1" >/dev/null 2>&1
@@ -50,6 +62,7 @@ probe() {
         command) have "$2" ;;
         version) probe_version "$2" ;;
         header) probe_header "$2" ;;
+        library) probe_library "$2" ;;
         python) probe_python "$2" ;;
     esac
 }
