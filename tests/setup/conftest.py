@@ -22,7 +22,8 @@ REAL_TOOLS = (
 # The headers and libraries that a probe finds; the fake package managers add to these files.
 FAKE_GXX = """
 if [ "$1" = --version ]; then echo "g++ (Fake) ${FAKE_GXX_VERSION:-12.2.0}"; exit 0; fi
-case "${!#}" in -l*) exec grep -qxF -- "${!#}" "$MACHINE/libraries" ;; esac
+last="${!#}"
+case "$last" in -l*) exec grep -qxF "${last#-l}" "$MACHINE/libraries" ;; esac
 header="$(sed -n 's/.*__has_include(<\\(.*\\)>).*/\\1/p')"
 grep -qxF "$header" "$MACHINE/headers"
 """
@@ -45,7 +46,7 @@ for word in "$@"; do
         [ "$package" = "$word" ] || continue
         case "$kind" in
             header) echo "$thing" >>"$MACHINE/headers" ;;
-            library) echo "-l$thing" >>"$MACHINE/libraries" ;;
+            library) echo "$thing" >>"$MACHINE/libraries" ;;
             command) cp "$MACHINE/shelf/$thing" "$MACHINE/bin/$thing" ;;
             ensurepip) touch "$MACHINE/ensurepip" ;;
         esac
@@ -170,7 +171,7 @@ class Machine:
         for name in ("g++", "cmake", "ninja", "make", "git"):
             shutil.copy(self.shelf / name, self.bin / name)
         self.put("headers", "\n".join(HEADERS) + "\n")
-        self.put("libraries", "-lopenblas\n")
+        self.put("libraries", "openblas\n")
         self.put("ensurepip", "")
         return self
 

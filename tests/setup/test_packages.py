@@ -35,7 +35,7 @@ def test_only_what_is_missing_is_installed(machine):
 
 def test_the_header_of_another_blas_is_not_openblas(machine):
     machine.debian().complete()
-    machine.put("libraries", "-lblas\n")
+    machine.put("libraries", "blas\n")
     done = machine.run("tools/setup.sh", "packages", "build")
     assert done.returncode == 0, done.stderr
     assert machine.calls("apt-get")[-1] == APT_INSTALL + "libopenblas-openmp-dev"
